@@ -59,14 +59,18 @@ class FinalEvaluation:
 
     `batch_size` None takes the recipe's; `metrics` and `score` None take the task's own. `baselines`, as those of the
     task, are scored in this pass as the model is. The name has no slash.
+
+    `write`: the texts that a slow pass, such as a beam search, gives for a batch; `score` then takes them in place of
+    the model. A pass that is killed continues after the last batch that was written.
     """
 
     name: str
     split: Split
     batch_size: int | None = None
     metrics: Callable[[], MetricCollection] | None = None
-    score: Callable[[Predictor, Batch, MetricCollection], dict[str, Tensor]] | None = None
+    score: Callable[[Any, Batch, MetricCollection], dict[str, Tensor]] | None = None
     baselines: Mapping[str, Callable[[], Predictor]] = field(default_factory=dict)
+    write: Callable[[Predictor, Batch], list[str]] | None = None
 
 
 class Task(ABC):

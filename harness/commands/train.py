@@ -1,6 +1,7 @@
 """do=train: run the cells of one or several commands here, or submit them to a scheduler."""
 
 import itertools
+import os
 import signal
 import statistics
 import sys
@@ -28,7 +29,17 @@ from harness.records.estimate import estimate
 from harness.training.checkpoints.dependency import Dependency
 from harness.training.dependents import refused_at_once
 from harness.training.extras.long_run import longest, records_here
-from harness.training.process import STOPPED, catch_stop_signals, group, join_group, rank
+from harness.training.process import (
+    SCHEDULER,
+    STOPPED,
+    catch_stop_signals,
+    exit_status,
+    group,
+    join_group,
+    rank,
+    requeue_own_job,
+    warned_of_limit,
+)
 from harness.training.run_cell import CellRequest, CellResult, is_done, report_line
 
 HERE = "here"
@@ -111,7 +122,10 @@ def run_requests(requests: Sequence[CellRequest], plan: Plan, cfg: DictConfig) -
         results = run_workers(kept, cfg)
     else:
         results = run_sequential(announce_each(kept), fail_fast=cfg.fail_fast)
-    return report_results(list(refused.values()), results, kept, plan)
+    code = report_results(list(refused.values()), results, kept, plan)
+    if code == exit_status(SCHEDULER) and cfg.cluster.requeue and "SLURM_JOB_ID" in os.environ and not rank():
+        print(requeue_own_job(), file=sys.stderr, flush=True)
+    return code
 
 
 def without_refused(requests: Sequence[CellRequest], refused: Collection[str]) -> list[CellRequest]:
@@ -160,7 +174,7 @@ def run_workers(requests: Sequence[CellRequest], cfg: DictConfig) -> Iterator[Ce
     """
     folder = serialized_cell.new_folder(folder_below(cfg.paths.outputs, "sweeps"))
     cells = [serialized_cell.write(folder / f"{number:04d}.yaml", request) for number, request in enumerate(requests)]
-    with catch_stop_signals() as stop_signal, Progress() as progress:
+    with warned_of_limit(cfg.cluster.signal_s), catch_stop_signals() as stop_signal, Progress() as progress:
         at_once = min(cfg.n_jobs, len(requests))
         progress.say(f"{len(requests)} cell{'s' if len(requests) > 1 else ''}, {at_once} at once · {folder}")
         ended, expected = 0, expected_s(requests, at_once)  # ended: cells of the levels below

@@ -178,6 +178,7 @@ class Cluster:
     # seconds of warning before the time limit; a validation must fit
     signal_s: int = key(120, least=0)
     max_requeues: int = key(1000, least=0)  # after time limits; preemptions do not count
+    requeue: bool = False  # queue the job of an sbatch script of one's own again when its cells have saved
     jobs_at_once: int = key(256, least=1)  # per array
     array_size: int = key(1000, least=1)  # jobs per array (SLURM's MaxArraySize - 1)
 

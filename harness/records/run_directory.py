@@ -5,6 +5,7 @@ heartbeat.json   state, step, host, pid; rewritten every few seconds while that 
 attempt.json     the request that began the last attempt, and whether it ended with a record
 job.json         the job that the cell was last submitted in
 metrics.csv      one row per evaluation
+written-*.jsonl  what a slow pass over test examples has written so far
 loggers.json     the run of each tracker, and its last step
 log.txt          the progress lines
 error.txt        traceback of a failure
@@ -34,6 +35,7 @@ from harness.records.ownership import HEARTBEAT, MAX_BYTES, OWNER, Ownership
 from tasks.regular_files import read_json
 
 ATTEMPT, JOB, METRICS, LOGGERS = "attempt.json", "job.json", "metrics.csv", "loggers.json"
+WRITTEN = "written-*.jsonl"
 FILES = (OWNER, HEARTBEAT, ATTEMPT, JOB, METRICS, LOGGERS, "log.txt", "error.txt")
 HYDRA, CONFIG, OVERRIDES = ".hydra", "config.yaml", "overrides.yaml"
 FOLDERS = {HYDRA: (CONFIG, OVERRIDES), "checkpoints": ()}  # and the files in them
@@ -71,7 +73,8 @@ class RunDirectory:
             for file in files:
                 set_aside(self.path / name / file, is_folder=False)
         self.checkpoints.mkdir(exist_ok=True)
-        for path in (self.last, self.previous, self.best, self.previous_best, *self.checkpoints.glob("step-*.pt")):
+        weights = self.last, self.previous, self.best, self.previous_best, *self.checkpoints.glob("step-*.pt")
+        for path in (*weights, *self.path.glob(WRITTEN)):
             set_aside(path, is_folder=False)
         for folder in self.folders:
             remove_temporaries(folder)
@@ -104,7 +107,8 @@ class RunDirectory:
 
     def clear(self) -> None:
         """Delete the files of an earlier attempt, except `owner`, which is locked."""
-        for path in (self.metrics, self.log, self.error, self.path / HEARTBEAT, self.path / LOGGERS):
+        files = self.metrics, self.log, self.error, self.path / HEARTBEAT, self.path / LOGGERS
+        for path in (*files, *self.path.glob(WRITTEN)):
             path.unlink(missing_ok=True)
         shutil.rmtree(self.checkpoints, ignore_errors=True)
         self.checkpoints.mkdir(parents=True, exist_ok=True)
@@ -117,8 +121,8 @@ class RunDirectory:
         self._write_attempt(BegunAttempt(since, ended=True))
 
     def forget_previous(self) -> None:
-        """Delete the previous checkpoint and weights, which were kept in case of damage."""
-        for path in (self.previous, self.previous_best):
+        """Delete what was kept in case of damage or a kill: the previous checkpoint and weights, and written texts."""
+        for path in (self.previous, self.previous_best, *self.path.glob(WRITTEN)):
             path.unlink(missing_ok=True)
 
     def _write_attempt(self, attempt: BegunAttempt) -> None:

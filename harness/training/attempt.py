@@ -59,7 +59,7 @@ from harness.records import provenance, record
 from harness.records.machine import keep_freed_memory, release_freed_memory
 from harness.records.ownership import read_heartbeat
 from harness.records.predictions import ScoreArrays
-from harness.records.run_directory import RunDirectory
+from harness.records.run_directory import WRITTEN, RunDirectory
 from harness.training import fsdp, process
 from harness.training.baselines import chance_level, ensure, failed_entry
 from harness.training.batches.loader import make_loader, update_division
@@ -108,7 +108,7 @@ class Attempt:
         self.search_path, self.depends_on = search_path, depends_on
         self.git, self.code = provenance.git(ROOT), source_code.code_of(cfg)  # now: files may be edited during the run
         self.training_code = source_code.training_code()
-        self.callback = TrainingCallback(cfg.train, cfg.checkpoint, run_dir, cell.id)
+        self.callback = TrainingCallback(cfg.train, cfg.checkpoint, run_dir, cell.id, cfg.cluster.signal_s)
         self.start = Start()
         self.trainer: pl.Trainer | None = None
         self.built: Built | None = None
@@ -288,7 +288,7 @@ class Attempt:
         if rule is not Rule.last_mean and state.last["step"] == chosen["step"]:
             state.last["test"] = chosen["test"]
         for final in self.final_evaluations:
-            evaluations[final.name] = self._final_evaluation(final, progress)
+            evaluations[final.name] = self._final_evaluation(final, tested_weights, progress)
         state.wall_s += time.monotonic() - started
         tested = {"evaluations": evaluations, "tested_weights_sha256": tested_weights}
         entries = self.entries("done") | results | tested
@@ -323,8 +323,8 @@ class Attempt:
         except Exception as error:
             progress.say(f"baselines not measured: {one_line(error)}; next: python run.py do=baselines")
 
-    def _final_evaluation(self, final: FinalEvaluation, progress: Progress) -> dict[str, Any]:
-        """The record's entry of a further pass. A pass that fails is a value of the record."""
+    def _final_evaluation(self, final: FinalEvaluation, weights: str, progress: Progress) -> dict[str, Any]:
+        """The record's entry of a further pass. A pass that fails is a value of the record. `weights`: their digest."""
         self.run_dir.write_heartbeat(
             f"evaluating {final.name}", step=self.trainer.global_step, steps=self.cfg.train.max_steps
         )
@@ -337,6 +337,8 @@ class Attempt:
                 peak_memory=self.callback.peak_memory,
                 metrics=final.metrics,
                 score=final.score,
+                write=final.write,
+                written=self.run_dir.path / WRITTEN.replace("*", f"{final.name}-{process.rank()}-{weights[:16]}"),
             )
             self.predictions[final.name] = evaluation.scores
             scores = ", ".join(f"{name} {value:.4g}" for name, value in evaluation.metrics.items())

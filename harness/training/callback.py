@@ -23,7 +23,7 @@ from harness.training.conditions import differences
 from harness.training.evaluate import Evaluation, PeakMemory, evaluate, gather
 from harness.training.extras.long_run import Pace
 from harness.training.module import TaskModule, validates_on_test
-from harness.training.process import StopSignal, catch_stop_signals
+from harness.training.process import StopSignal, catch_stop_signals, warned_of_limit
 
 READ_LOSS_EVERY = 10  # updates: reading the loss makes the CPU wait for the GPU
 
@@ -56,9 +56,10 @@ class TrainState:
 
 
 class TrainingCallback(Callback):
-    """`cell`: the id of the cell. `progress` is replaced when the run begins."""
+    """`cell`: the id of the cell. `warning_s`: as of `warned_of_limit`. `progress` is replaced when the run begins."""
 
-    def __init__(self, train: Any, checkpoint: Any, run_dir: RunDirectory, cell: str):
+    def __init__(self, train: Any, checkpoint: Any, run_dir: RunDirectory, cell: str, warning_s: float):
+        self.warning_s = warning_s
         self.train, self.checkpoint, self.run_dir, self.cell = train, checkpoint, run_dir, cell
         self.progress = Progress(silent=True)
         self.peak_memory = PeakMemory(torch.device("cpu"))
@@ -105,6 +106,7 @@ class TrainingCallback(Callback):
         if trainer.is_global_zero and self.state.rows:
             self.run_dir.write_metrics(self.state.rows)
         # set after Lightning's own handlers, and removed before those
+        self._handlers.enter_context(warned_of_limit(self.warning_s))
         self.stop_signal = self._handlers.enter_context(catch_stop_signals())
         trainer.should_stop = self.out_of_patience  # after a kill between the last evaluation and the record
         self._step = trainer.global_step

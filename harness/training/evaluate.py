@@ -3,11 +3,14 @@
 Each example is scored exactly once, on any number of devices.
 """
 
+import contextlib
+import json
 import math
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import lightning.pytorch as pl
@@ -23,6 +26,9 @@ from harness.training import fsdp
 from harness.training.batches.loader import sequential_indices
 from harness.training.module import NonFiniteError, TaskModule
 from tasks.base import Batch, FinalEvaluation, Predictor, Split, Task
+from tasks.regular_files import parse_json, read_text
+
+MOST_WRITTEN = 2**30  # bytes of a file of texts
 
 
 class PeakMemory:
@@ -102,9 +108,13 @@ def evaluate(
     *,
     peak_memory: PeakMemory,
     metrics: Callable[[], MetricCollection] | None = None,
-    score: Callable[[Predictor, Batch, MetricCollection], dict[str, Tensor]] | None = None,
+    score: Callable[[Any, Batch, MetricCollection], dict[str, Tensor]] | None = None,
+    write: Callable[[Predictor, Batch], list[str]] | None = None,
+    written: Path | None = None,
 ) -> Evaluation:
-    """Score a split with the current weights. `metrics` and `score` replace the task's own.
+    """Score a split with the current weights. `metrics`, `score` and `write` replace the task's own.
+
+    `written`: the file that keeps what `write` gives, batch by batch, for the case that the pass is killed.
 
     Raises RuntimeError if an example was not scored exactly once, and NonFiniteError for a metric that is not finite.
     """
@@ -114,14 +124,16 @@ def evaluate(
     with peak_memory.of_pass() as peak, evaluation_mode(module.model), trainer.precision_plugin.val_step_context():
         accumulated = make_metrics().to(module.device)
         parts: list[tuple[int, dict[str, Tensor]]] = []  # (first example of a batch, its scores)
-        failure = None
+        failure, kept = None, Written(None if fsdp.is_sharded(module.model) else written)
         try:
             for indices in sequential_indices(len(split), batch_size, rank, world_size):
-                parts.append((indices.start, score(module.model, on_device(split.batch(indices), module), accumulated)))
+                batch = on_device(split.batch(indices), module)
+                subject = kept.texts(indices, write, module.model, batch) if write else module.model
+                parts.append((indices.start, score(subject, batch, accumulated)))
             if fsdp.is_sharded(module.model) and lacks_last_batch(split, batch_size, rank, world_size):
                 # a sharded model runs on all devices together: repeat a batch and drop its scores
-                repeated = on_device(split.batch(range(min(batch_size, len(split)))), module)
-                score(module.model, repeated, make_metrics().to(module.device))
+                batch = on_device(split.batch(range(min(batch_size, len(split)))), module)
+                score(write(module.model, batch) if write else module.model, batch, make_metrics().to(module.device))
         except Exception as error:
             failure = error
         if trainer.strategy.reduce_boolean_decision(failure is not None, all=False):
@@ -141,10 +153,12 @@ def evaluate_predictor(
     accumulated, started = make_metrics(), time.monotonic()
     for metric in accumulated.values():
         metric.distributed_available_fn = lambda: False  # the processes of other devices may have ended
+    write = final and final.write
     with torch.no_grad():
         parts = [
-            (indices.start, score(predictor, split.batch(indices), accumulated))
+            (indices.start, score(write(predictor, batch) if write else predictor, batch, accumulated))
             for indices in sequential_indices(len(split), batch_size)
+            for batch in [split.batch(indices)]
         ]
     seconds = time.monotonic() - started
     scores, memory = in_order(as_arrays(parts)), provenance.resident_mb()
@@ -166,6 +180,34 @@ def _evaluation(
     if broken := [name for name, value in values.items() if not math.isfinite(value)]:
         raise NonFiniteError(f"{broken[0]} of an evaluation is not finite ({where})")
     return Evaluation(values, size, seconds, peak_mb, predictions.stored(scores))
+
+
+class Written:
+    """The texts of a slow pass, a line for each batch: [first example, texts]. Without a file they are only returned.
+
+    A line that a kill cut short is written again.
+    """
+
+    def __init__(self, file: Path | None):
+        self.file = file
+        self.lines: dict[int, list[str]] = {}
+        with contextlib.suppress(FileNotFoundError):
+            for line in read_text(file, MOST_WRITTEN).splitlines() if file else ():
+                with contextlib.suppress(ValueError, TypeError):
+                    start, texts = parse_json(line)
+                    self.lines[int(start)] = [str(text) for text in texts]
+
+    def texts(
+        self, indices: range, write: Callable[[Predictor, Batch], list[str]], model: nn.Module, batch: Batch
+    ) -> list[str]:
+        """Those of these examples, from the file or from `write`."""
+        texts = self.lines.get(indices.start, [])
+        if len(texts) != len(indices):
+            texts = write(model, batch)
+            if self.file:
+                with self.file.open("a", encoding="utf-8") as file:
+                    file.write(f"\n{json.dumps([indices.start, texts])}")
+        return texts
 
 
 @contextmanager

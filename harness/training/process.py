@@ -3,18 +3,22 @@
 Signals are only noted: a run stops between two updates, once everything is saved. SIGINT (Ctrl-C), SIGTERM (scancel)
 and SIGHUP (a closed terminal) end the run. submitit has SLURM send SIGUSR2 before the time limit; its handler queues
 the job again and is called once the run is saved. A preemption arrives as SIGTERM or SIGUSR2. SIGUSR1, which most
-sbatch scripts and Lightning send, means the same as SIGUSR2.
+sbatch scripts and Lightning send, means the same as SIGUSR2. In an sbatch script of one's own the process warns itself
+(`warned_of_limit`), because sbatch signals only what srun starts, and queues the job again if `cluster.requeue` is set.
 
 Importing this module does not import torch.
 """
 
 import contextlib
+import datetime
 import functools
 import os
 import re
+import shutil
 import signal
 import subprocess
 import sys
+import threading
 import time
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
@@ -82,6 +86,53 @@ def catch_stop_signals() -> Iterator[StopSignal]:
             signal.signal(number, handler)
 
 
+@contextlib.contextmanager
+def warned_of_limit(warning_s: float) -> Iterator[None]:
+    """Send this process SIGUSR1 so many seconds before the end of its SLURM job, or after half of the time left.
+
+    Not in a job of submitit, which has SLURM send its own signal.
+    """
+    ends = None if "SUBMITIT_EXECUTOR" in os.environ else job_end()
+    if ends is None:
+        yield
+        return
+    left = max(0.0, ends - time.time())
+    timer = threading.Timer(max(left - warning_s, left / 2), os.kill, (os.getpid(), signal.SIGUSR1))
+    timer.daemon = True
+    timer.start()
+    try:
+        yield
+    finally:
+        timer.cancel()
+
+
+@functools.cache
+def job_end() -> float | None:
+    """When the time limit of this SLURM job is reached, in seconds since 1970; None outside a job and without a limit.
+
+    SLURM says it in a variable since 23.02.
+    """
+    job, ends = os.environ.get("SLURM_JOB_ID"), os.environ.get("SLURM_JOB_END_TIME")
+    if not job or ends:
+        return float(ends) if job and re.fullmatch(r"\d{1,12}", ends) else None
+    said = (command_output("squeue", "--noheader", "--format=%e", f"--jobs={job}", timeout_s=20) or "").strip()
+    with contextlib.suppress(ValueError):  # N/A
+        return datetime.datetime.fromisoformat(said).timestamp()
+    return None
+
+
+def requeue_own_job() -> str:
+    """Queue the job of an sbatch script again, once its cells are saved: the script then starts anew. What happened."""
+    job = os.environ.get("SLURM_JOB_ID", "")
+    if not shutil.which("scontrol"):
+        return (
+            f"cluster.requeue: there is no scontrol here, as in a container; outside of it, scontrol requeue {job} "
+            f"resumes the cells (exit status {exit_status(SCHEDULER)})"
+        )
+    done = subprocess.run(["scontrol", "requeue", job], capture_output=True, text=True, timeout=60, check=False)
+    return f"job {job} is {f'not queued again: {one_line(done.stderr)}' if done.returncode else 'queued again'}"
+
+
 def exit_status(number: int) -> int:
     """128 + n, as shells report. SIGUSR1 counts as SIGUSR2: 138 is the status of a run that SIGUSR1 killed, unsaved."""
     return STOPPED + (SCHEDULER if number in ENDS_LATER else number)
@@ -93,7 +144,8 @@ def stop_status(number: int) -> str:
         return "interrupted"
     # by submitit's own rule: its count of timeouts decides whether the job is queued again
     job = getattr(signal.getsignal(SCHEDULER), "__self__", None)
-    return "timeout" if job is not None and job.has_timed_out() else "preempted"
+    timed_out = number == signal.SIGUSR1 if job is None else job.has_timed_out()
+    return "timeout" if timed_out else "preempted"
 
 
 def will_requeue(number: int) -> bool:

@@ -17,7 +17,7 @@ import torch
 from torch import Tensor, nn
 from torchmetrics import MetricCollection
 
-from tasks.base import Batch, FinalEvaluation, Predictor
+from tasks.base import Batch, FinalEvaluation
 from tasks.checks import DataError, Progress, one_of
 from tasks.data_task import SLICE, SPLITS, SYNTHETIC, CachedSet, Source
 from tasks.examples import AnyExamples, Examples, Shards
@@ -177,8 +177,7 @@ class Wmt14EnDe(SequenceToSequence):
         return made
 
     def final_evaluations(self) -> Sequence[FinalEvaluation]:
-        how = {"metrics": self.text_metrics, "score": self.score_decoded, "baselines": self.writers()}
-        return [FinalEvaluation(name, self.split(name), **how) for name in DECODED]
+        return [FinalEvaluation(name, self.split(name), **self.decoding()) for name in DECODED]
 
     def text_metrics(self) -> MetricCollection:
         return MetricCollection({"bleu": bleu.Bleu()})
@@ -202,10 +201,9 @@ class Wmt14EnDe(SequenceToSequence):
     def tokens_of(self, text: str) -> str:
         return moses.tokenise(text, TARGET) if self.uses_moses else text
 
-    def score_decoded(self, model: Predictor, batch: Batch, metrics: MetricCollection) -> dict[str, Tensor]:
-        """Scores against the published texts, which do not depend on tokens or lengths."""
-        references = [BYTES.decode(row) for row in batch["reference"].tolist()]
-        return self.score_texts(self.write(model, batch["source"]), references, metrics)
+    def references(self, batch: Batch) -> list[str]:
+        """The published texts, which do not depend on tokens or lengths."""
+        return [BYTES.decode(row) for row in batch["reference"].tolist()]
 
     def writers(self) -> Mapping[str, Callable[[], Writer]]:
         """`copy`: the source's pieces, as if they were a translation; `word_dictionary`: word for word."""

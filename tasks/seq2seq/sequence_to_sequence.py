@@ -243,15 +243,21 @@ class SequenceToSequence(CachedTask):
         return int((batch["source"] != vocabulary.PADDING).sum() + (batch["targets"] != IGNORED).sum())
 
     def final_evaluations(self) -> Sequence[FinalEvaluation]:
+        return [FinalEvaluation("decoded", self.split("decoded"), **self.decoding())]
+
+    def decoding(self) -> dict[str, Any]:
+        """How a pass decodes and scores texts: arguments of `FinalEvaluation`."""
         how = {"metrics": self.text_metrics, "score": self.score_decoded, "baselines": self.writers()}
-        return [FinalEvaluation("decoded", self.split("decoded"), **how)]
+        return how | {"write": lambda model, batch: self.write(model, batch["source"])}
 
     def write(self, model: nn.Module | Writer, source: Tensor) -> list[str]:
         """The texts that a model generates by search, or that a writer gives."""
         written = search(model, source, self.how) if isinstance(model, nn.Module) else model(source)
         return [self.vocabulary_used.decode(row) for row in written.tolist()]
 
-    def score_decoded(self, model: Predictor, batch: Batch, metrics: MetricCollection) -> dict[str, Tensor]:
+    def score_decoded(self, texts: list[str], batch: Batch, metrics: MetricCollection) -> dict[str, Tensor]:
         """Scores of texts against the whole, uncut references."""
-        references = [self.vocabulary_used.decode(row) for row in batch["reference"].tolist()]
-        return self.score_texts(self.write(model, batch["source"]), references, metrics)
+        return self.score_texts(texts, self.references(batch), metrics)
+
+    def references(self, batch: Batch) -> list[str]:
+        return [self.vocabulary_used.decode(row) for row in batch["reference"].tolist()]

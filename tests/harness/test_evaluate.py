@@ -96,6 +96,42 @@ def test_scores_are_in_the_order_of_the_split(run, monkeypatch, tmp_path):
     assert both[0] == both[1][::-1], "a pass that scores as the test does takes the same predictors"
 
 
+def test_a_slow_pass_that_is_killed_goes_on_behind_its_last_batch(run, monkeypatch, tmp_path):
+    """What it wrote is kept in the run folder until the record is there; a baseline writes for itself."""
+    written, ends = [], [3]
+
+    def write(model, batch):
+        if isinstance(model, torch.nn.Module):
+            if len(written) == ends[0]:
+                raise KeyboardInterrupt
+            written.append(len(batch["tokens"]))
+        return [f"{int((row != 0).sum())}" for row in batch["tokens"]]
+
+    def lengths(texts, batch, metrics):
+        numbers = torch.tensor([float(text) for text in texts])
+        metrics.update(numbers)
+        return {"length": numbers}
+
+    def forty(batch):
+        raise AssertionError("a baseline writes by `write`")
+
+    metrics = lambda: MetricCollection({"length": MeanMetric()})  # noqa: E731
+    how = {"batch_size": 16, "metrics": metrics, "score": lengths, "write": write, "baselines": {"same": lambda: forty}}
+    monkeypatch.setattr(ListOps, "final_evaluations", lambda self: [FinalEvaluation("long", self.split("test"), **how)])
+    with pytest.raises((KeyboardInterrupt, SystemExit)):
+        run()
+    (file,) = tmp_path.rglob("written-long-*.jsonl")
+    lines = file.read_text().splitlines()
+    assert len(lines) == 1 + 3 and written == [16] * 3
+    file.write_text("\n".join([*lines[:-1], lines[-1][:20]]))  # a kill cut the last line short
+    ends[0] = 99
+    entries, scores = run()
+    assert written == [16] * 7 and not list(tmp_path.rglob("written-*"))
+    assert entries["evaluations"]["long"]["metrics"]["length"] == pytest.approx(scores["long"]["length"].mean())
+    file, _ = measured_beside(tmp_path / "records", entries)
+    assert file["evaluations"]["long/baseline/same"]["metrics"] == entries["evaluations"]["long"]["metrics"]
+
+
 class Long:
     """Examples with more tokens than the model has positions."""
 

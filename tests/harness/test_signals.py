@@ -3,6 +3,7 @@
 import os
 import signal
 import subprocess
+import time
 
 import pytest
 
@@ -14,7 +15,9 @@ from harness.training.process import (
     catch_stop_signals,
     exit_status,
     requeue,
+    requeue_own_job,
     stop_status,
+    warned_of_limit,
     will_requeue,
 )
 
@@ -31,10 +34,10 @@ def handlers():
 
 @pytest.fixture
 def in_a_job(monkeypatch, tmp_path):
-    """Run in job 7. Gives a function that sets the answer of squeue and returns the file with its arguments."""
+    """Run in job 7. Gives a function that sets the answer of a command and returns the file with its arguments."""
 
-    def set_answer(answer, status=0):
-        script = tmp_path / "squeue"
+    def set_answer(answer, status=0, command="squeue"):
+        script = tmp_path / command
         script.write_text(f'#!/bin/sh\necho "$@" > {tmp_path}/asked\necho {answer}\nexit {status}\n')
         script.chmod(0o755)
         return tmp_path / "asked"
@@ -155,6 +158,37 @@ def test_a_job_without_squeue_ends(monkeypatch, tmp_path):
     monkeypatch.setenv("SLURM_JOB_ID", "7")
     signal.signal(signal.SIGUSR2, Scheduler().checkpoint_and_try_requeue)
     assert not will_requeue(signal.SIGTERM)
+
+
+@pytest.mark.parametrize(
+    ("place", "left_s", "warned"),
+    [("variable", 2, True), ("squeue", 2, True), ("variable", 900, False), ("submitit", 2, False), ("", 2, False)],
+)
+def test_a_script_of_ones_own_is_warned_before_its_job_ends(in_a_job, monkeypatch, place, left_s, warned):
+    """With half of the time that is left where that is less than the warning."""
+    process.job_end.cache_clear()
+    ends = int(time.time()) + left_s
+    in_a_job(time.strftime("%Y-%m-%dT%H:%M:%S", time.localtime(ends)) if place == "squeue" else "N/A")
+    if place in ("variable", "submitit"):
+        monkeypatch.setenv("SLURM_JOB_END_TIME", str(ends))
+    if place == "submitit":
+        monkeypatch.setenv("SUBMITIT_EXECUTOR", "slurm")
+    with warned_of_limit(60), catch_stop_signals() as stop_signal:
+        waited = time.monotonic()
+        while stop_signal.number is None and time.monotonic() - waited < (60 if warned else 1.5):
+            time.sleep(0.05)
+        assert stop_signal.number == (signal.SIGUSR1 if warned else None)
+    assert stop_status(signal.SIGUSR1) == "timeout"
+    process.job_end.cache_clear()
+
+
+def test_a_script_of_ones_own_is_queued_again_by_scontrol(in_a_job, monkeypatch, tmp_path):
+    asked = in_a_job("", command="scontrol")
+    assert requeue_own_job() == "job 7 is queued again" and asked.read_text() == "requeue 7\n"
+    (tmp_path / "scontrol").write_text("#!/bin/sh\necho Job is pending >&2; exit 1\n")
+    assert requeue_own_job() == "job 7 is not queued again: Job is pending"
+    monkeypatch.setenv("PATH", str(tmp_path / "empty"))
+    assert "there is no scontrol here, as in a container; outside of it, scontrol requeue 7" in requeue_own_job()
 
 
 @pytest.mark.parametrize("refusals", [0, 1, 3, 4])

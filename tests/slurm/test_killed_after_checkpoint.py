@@ -1,13 +1,17 @@
-"""A job that is killed after its first checkpoint, without a signal that it could catch, goes on to the same bits."""
+"""A job that is killed without a signal, and one of the user's own script that runs out of time: the same bits."""
 
 import json
 import os
+import shlex
 import signal
+import sys
 from pathlib import Path
 
 import pytest
 from cluster import Cluster
-from harness_on import SAME, Harness
+from harness_on import HERE, ROOT, SAME, Harness
+
+from tests.helpers.places import below
 
 pytestmark = [pytest.mark.slurm, pytest.mark.usefixtures("empty_queue")]
 
@@ -40,3 +44,21 @@ def test_a_killed_job_goes_on_from_its_checkpoint(cluster: Cluster, tmp_path: Pa
     whole = json.loads(path.read_text())
     assert {key: whole[key] for key in SAME} == {key: parts[key] for key in SAME}
     assert whole["resumes"] == 0 and whole["tested_weights_sha256"] == parts["tested_weights_sha256"]
+
+
+@pytest.mark.parametrize("start", ["", "srun "])
+def test_a_script_of_ones_own_saves_before_its_limit_and_is_queued_again(cluster: Cluster, tmp_path: Path, start: str):
+    """`python run.py` in an sbatch script without --signal, which would reach only what srun starts."""
+    harness, release = Harness(cluster, tmp_path), tmp_path / "release"
+    odd = ["model=custom", "model.name=odd", "model._target_=odd_models.Odd", "trusted_packages=[odd_models]"]
+    cell = [*odd, f"+model.until={release}", "+model.slow=[1]", *CELL, "checkpoint.every_steps=3"]
+    harness.run("do=prepare", *cell)
+    words = [*cell, "cluster.requeue=true", "cluster.signal_s=40", *below(tmp_path)]
+    command = shlex.join([sys.executable, str(ROOT / "run.py"), *words])
+    script = f"export OMP_NUM_THREADS=1 PYTHONPATH={HERE}; {start}{command}"
+    job = cluster.submit(script, "--time=1", "--requeue", "--export=NONE")
+    cluster.wait_until(lambda: harness.beat(1).get("state") == "timeout", 120, "the job to run out of time")
+    release.touch()
+    cluster.wait_until(harness.records, 300, "the job to end in its second run")
+    record = harness.record(1)
+    assert record["status"] == "done" and record["resumes"] == 1 and cluster.queue()[job] in ("COMPLETING", "COMPLETED")

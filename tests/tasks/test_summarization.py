@@ -180,7 +180,8 @@ def lead_scores(root: Path, **settings) -> dict[str, float]:
     loaded.prepare(no_progress)
     assert loaded.load().sizes == {"train": 123, "val": 20, "test": 20, "decoded": 20}
     (decoded,), metrics = loaded.final_evaluations(), loaded.text_metrics()
-    decoded.score(decoded.baselines["lead"](), decoded.split.batch(range(20)), metrics)
+    batch = decoded.split.batch(range(20))
+    decoded.score(decoded.write(decoded.baselines["lead"](), batch), batch, metrics)
     return {name: float(value) for name, value in metrics.compute().items()}
 
 
@@ -282,5 +283,5 @@ def test_a_writer_is_scored_against_whole_references(tmp_path):
     def copy(source):  # writes the references themselves
         return batch["reference"]
 
-    scores = decoded.score(copy, batch, decoded.metrics())
+    scores = decoded.score(decoded.write(copy, batch), batch, decoded.metrics())
     assert all(values.tolist() == [100, 100] for values in scores.values())

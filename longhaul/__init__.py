@@ -13,6 +13,7 @@
     longhaul.figure("probes/state")                                     # one of the figures, as a PNG
     longhaul.status(), longhaul.curves("task=lra/listops")              # do=status, do=curves, as data and a picture
     longhaul.predictions(task="lra/listops")                            # scores of each test example, as a DataFrame
+    longhaul.outputs("a1d2790a")                                        # do=outputs: forecasts, texts, as a DataFrame
     longhaul.check()                                                    # do=check, as a DataFrame
     longhaul.verify(model="lavo"), longhaul.bench(model=["lavo"])       # do=verify, do=bench, as DataFrames
     longhaul.measurements()                                             # what do=bench measured, as a DataFrame
@@ -24,7 +25,7 @@ from typing import Any
 
 from harness.errors import UsageError, did_you_mean
 from harness.records.provenance import version
-from longhaul.api import compare, export, load, plan, records, run
+from longhaul.api import compare, export, load, outputs, plan, records, run
 from longhaul.reports import figure, measurements, report
 from longhaul.verbs import bench, check, curves, predictions, status, verify
 from longhaul.words import attention
@@ -41,6 +42,7 @@ __all__ = [
     "figure",
     "load",
     "measurements",
+    "outputs",
     "plan",
     "predictions",
     "records",

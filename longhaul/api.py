@@ -106,6 +106,28 @@ def export(cell: CellName, folder: Folder | None = None, *overrides: str, **sett
 
 
 @usage_errors
+def outputs(cell: CellName, folder: Folder | None = None, *overrides: str, **settings: Any) -> "pd.DataFrame":
+    """What a cell gives for each test example, as do=outputs writes it: forecasts, texts, names of clouds and sounds.
+
+    `folder`: of the files, below paths.outputs by default; `folder` is an attribute of the result's `attrs`.
+    """
+    import pandas as pd
+
+    from harness.progress import Progress
+    from harness.training.checkpoints.saved_model import load
+    from harness.training.extras.outputs import write_outputs
+    from longhaul.frames import cell_name
+
+    command = single_command("outputs", overrides, settings, reads="outputs")
+    saved = load(cell_name(cell), command.cfg, typed_values(command.overrides))
+    with Progress() as progress:
+        table = write_outputs(saved, None if folder is None else path_of(folder, ""), command.cfg, progress)
+    frame = pd.read_parquet(table)
+    frame.attrs["folder"] = str(table.parent)
+    return frame
+
+
+@usage_errors
 def compare(a: CellName, b: CellName, *, root: Folder | None = None) -> "Comparison":
     """The settings in which two cells differ, and the paired differences of their scores, as in `do=compare`.
 

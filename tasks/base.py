@@ -88,6 +88,7 @@ class Task(ABC):
     baseline_name: ClassVar[str]  # the one of `baselines()` that is the chance level: majority_class, unigram, ...
 
     pattern: Pattern
+    outputs_of: ClassVar[str] = "test"
     vocab_size: int | None = None  # token ids are 0, ..., vocab_size - 1; None: the examples hold no token ids
 
     def check_source(self) -> None:
@@ -172,6 +173,14 @@ class Task(ABC):
     def final_evaluations(self) -> Sequence[FinalEvaluation]:
         """Further passes over the loaded data, made once after the test."""
         return ()
+
+    def outputs(self, model: nn.Module, indices: Sequence[int]) -> dict[str, Sequence[Any]]:
+        """What a model gives for examples of `self.split(self.outputs_of)`, beside what it read and what is true.
+
+        Columns of one length; `example` has the number of each row's example. Values are numbers, texts, or bytes of a
+        file, whose column ends with the file's type: `predicted.ply`. Raises DataError for a task without outputs.
+        """
+        raise DataError(f"{type(self).__name__} gives scores alone; longhaul.predictions has those of each example")
 
     def artifacts(self, model: nn.Module) -> dict[str, object]:
         """Small files to keep with the record, by the end of their name: what the model does on a few test examples.

@@ -2,5 +2,5 @@
 
 VERBS = (
     *("train", "prepare", "baselines", "plan", "status", "compare", "export"),
-    *("curves", "check", "report", "bench", "verify", "list"),
+    *("outputs", "curves", "check", "report", "bench", "verify", "list"),
 )

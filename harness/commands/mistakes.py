@@ -42,6 +42,7 @@ READS = {
     "status": (*NARROWED, "status", "state", "since", "page", "each_cell"),
     "compare": ("do", "paths", "cells"),
     "export": ("do", "paths", "cells", "trusted_packages", "model.", "task.", "backbone."),
+    "outputs": ("do", "paths", "cells", "trusted_packages", "model.", "task.", "backbone."),
     "curves": NARROWED,
     "report": ("do", "paths", "table", "figure", "check", "format", "notes", "trusted_packages"),
     "check": ("do", "paths"),

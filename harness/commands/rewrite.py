@@ -160,11 +160,11 @@ def is_row(name: str) -> bool:
 
 
 def named_cells(arguments: Sequence[str]) -> list[str]:
-    """`do=compare a b` and `do=compare cells=a,b` -> `do=compare cells=[a,b]`. The same holds for do=export.
+    """`do=compare a b` and `do=compare cells=a,b` -> `do=compare cells=[a,b]`. So do=export, do=outputs.
 
     An id that consists of digits stays text.
     """
-    if not {"do=compare", "do=export"} & set(arguments):
+    if not {"do=compare", "do=export", "do=outputs"} & set(arguments):
         return list(arguments)
     cells, rest = [], []
     for before, argument in zip(["", *arguments], arguments, strict=False):

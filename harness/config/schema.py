@@ -175,8 +175,7 @@ class Cluster:
     sbatch: dict[str, Any] = field(default_factory=dict)  # further flags of sbatch: {reservation: icml}
     setup: list[str] = field(default_factory=list)  # shell lines before Python starts: module load ...
     folder: str | None = None  # code and job files, on storage that all nodes share; null: paths.outputs
-    # seconds of warning before the time limit; a validation must fit
-    signal_s: int = key(120, least=0)
+    signal_s: int = key(120, least=0)  # warning before the time limit; a validation must fit
     max_requeues: int = key(1000, least=0)  # after time limits; preemptions do not count
     requeue: bool = False  # queue the job of an sbatch script of one's own again when its cells have saved
     jobs_at_once: int = key(256, least=1)  # per array

@@ -328,18 +328,11 @@ class Attempt:
         self.run_dir.write_heartbeat(
             f"evaluating {final.name}", step=self.trainer.global_step, steps=self.cfg.train.max_steps
         )
+        size, memory = final.batch_size or self.cfg.train.eval_batch_size, self.callback.peak_memory
+        how = {"metrics": final.metrics, "score": final.score, "write": final.write, "peak_memory": memory}
+        file = self.run_dir.path / WRITTEN.replace("*", f"{final.name}-{process.rank()}-{weights[:16]}")
         try:
-            evaluation = evaluate(
-                self.trainer,
-                self.module,
-                final.split,
-                final.batch_size or self.cfg.train.eval_batch_size,
-                peak_memory=self.callback.peak_memory,
-                metrics=final.metrics,
-                score=final.score,
-                write=final.write,
-                written=self.run_dir.path / WRITTEN.replace("*", f"{final.name}-{process.rank()}-{weights[:16]}"),
-            )
+            evaluation = evaluate(self.trainer, self.module, final.split, size, written=file, **how)
             self.predictions[final.name] = evaluation.scores
             scores = ", ".join(f"{name} {value:.4g}" for name, value in evaluation.metrics.items())
             progress.say(f"{final.name}: {scores} (n {evaluation.n})")

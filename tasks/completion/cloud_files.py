@@ -93,3 +93,10 @@ def read_pcd(file: Path) -> np.ndarray:
 
 
 READERS = {".pcd": read_pcd, ".npy": read_npy}
+
+
+def ply(points: np.ndarray) -> bytes:
+    """A PLY file of points (P, 3)."""
+    axes = "".join(f"property float {axis}\n" for axis in "xyz")
+    header = f"ply\nformat binary_little_endian 1.0\nelement vertex {len(points)}\n{axes}end_header\n"
+    return header.encode() + points.astype("<f4").tobytes()

@@ -20,6 +20,7 @@ from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, replace
 from functools import partial
+from typing import Any
 
 import numpy as np
 import torch
@@ -31,6 +32,7 @@ from tasks.base import Batch, DataInfo, Predictor, Split
 from tasks.checks import DataError, Progress, at_least, one_of
 from tasks.completion import synthetic_shapes
 from tasks.completion.chamfer import NAMES, THRESHOLD, CompletionScores, NearestShape, chamfer_l1, scores
+from tasks.completion.cloud_files import ply
 from tasks.completion.shape_sources import Files, pcn_files, shapenet55_files
 from tasks.completion.synthetic_shapes import GeneratedShapes
 from tasks.data_task import SPLITS, SYNTHETIC, DataTask, Source, no_progress
@@ -200,6 +202,17 @@ class PCN(DataTask):
 
     def tokens(self, batch: Batch) -> int:
         return batch["partial"].shape[0] * batch["partial"].shape[1]
+
+    def outputs(self, model: nn.Module, indices: Sequence[int]) -> dict[str, Sequence[Any]]:
+        """The input, the fine cloud and the complete one of each shape, as PLY."""
+        batch, device = self.split("test").batch(indices), next(model.parameters()).device
+        _, fine = model(batch["partial"].to(device))
+        clouds = {"partial": batch["partial"], "predicted": fine.float().cpu(), "complete": batch["complete"]}
+        return {
+            "example": list(indices),
+            "category": [self.categories[label] for label in batch["category"].tolist()],
+            **{f"{name}.ply": [ply(cloud.numpy()) for cloud in some] for name, some in clouds.items()},
+        }
 
     def artifacts(self, model: nn.Module) -> dict[str, object]:
         """Input, prediction and target of test shapes of different categories."""

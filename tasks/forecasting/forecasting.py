@@ -14,12 +14,12 @@ windows, of values standardised by the mean and standard deviation of the traini
     B batch, S past length, L label length, P predicted length, C columns, T time features
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property, partial
 from itertools import pairwise
 from pathlib import Path
-from typing import ClassVar
+from typing import Any, ClassVar
 
 import numpy as np
 import torch
@@ -120,7 +120,8 @@ class Forecasting(DataTask):
             raise DataError(f"{self._file() or 'generated series'}: {flat} never changes in the training rows", cure)
         scaled, time = (series.values - mean) / deviation, time_features(series.times, self.time)
         column = slice(None) if self.features == "M" else [series.columns.index(self.published.target)]
-        self._deviation = torch.from_numpy(deviation[column])
+        self._mean, self._deviation = (torch.from_numpy(values[column]) for values in (mean, deviation))
+        self._first = borders["test"].start + self.seq_len  # the row of the first forecast
         lengths = {"seq_len": self.seq_len, "label_len": self.label_len, "pred_len": self.pred_len}
         self._splits = {
             name: Windows(scaled[rows][:, column], time[rows], drop_last=self.drop_last, **lengths)
@@ -206,6 +207,18 @@ class Forecasting(DataTask):
 
     def tokens(self, batch: Batch) -> int:
         return batch["past"].shape[0] * (self.seq_len + self.pred_len)
+
+    def outputs(self, model: nn.Module, indices: Sequence[int]) -> dict[str, Sequence[Any]]:
+        """In original units: a row for each window and step, with the row of the file that is forecast, from 0."""
+        batch, device = self.split("test").batch(indices), next(model.parameters()).device
+        forecast = self.forecast(model, {name: x.to(device) for name, x in batch.items()}).cpu()
+        steps, windows = np.tile(np.arange(self.pred_len), len(indices)), np.repeat(np.asarray(indices), self.pred_len)
+        columns = self.published.columns if self.features == "M" else (self.published.target,)
+        rows = {"example": windows, "step": steps + 1, "row": self._first + windows + steps}
+        for kind, values in {"": forecast, " (true)": batch["future"]}.items():
+            in_units = (values.double() * self._deviation + self._mean).flatten(0, 1)
+            rows |= {name + kind: in_units[:, column].numpy() for column, name in enumerate(columns)}
+        return rows
 
     def artifacts(self, model: nn.Module) -> dict[str, object]:
         """Past, forecast and future of the target, in the first, the middle and the last test window."""

@@ -259,5 +259,21 @@ class SequenceToSequence(CachedTask):
         """Scores of texts against the whole, uncut references."""
         return self.score_texts(texts, self.references(batch), metrics)
 
+    outputs_of = "decoded"
+
+    def outputs(self, model: nn.Module, indices: Sequence[int]) -> dict[str, Sequence[Any]]:
+        """Sources as far as they are read, what is written, and the whole references."""
+        batch, device = self.split(self.outputs_of).batch(indices), next(model.parameters()).device
+        return {
+            "example": list(indices),
+            "source": [self.vocabulary_used.decode(row) for row in batch["source"].tolist()],
+            "written": [self.text_of(text) for text in self.write(model, batch["source"].to(device))],
+            "reference": self.references(batch),
+        }
+
+    def text_of(self, tokens: str) -> str:
+        """A text of the words that a model writes."""
+        return tokens
+
     def references(self, batch: Batch) -> list[str]:
         return [self.vocabulary_used.decode(row) for row in batch["reference"].tolist()]

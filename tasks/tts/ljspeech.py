@@ -43,6 +43,7 @@ from tasks.tts.utterances import Utterances, moments, real
 
 STOP_WEIGHT = 5.0  # of the last step in the loss
 SHOWN_S = 3.0  # of the sounds beside a record
+LONGEST_SOUND_S = 600.0
 HUB = HubFiles(
     "MikhailT/lj-speech", "c15c2bcc6fbf50f5318803ca0754ac915a34a73f", {"all": "data/full-*.parquet"}
 )  # the 13,100 clips, without a script
@@ -315,6 +316,21 @@ class LJSpeech(CachedTask):
 
     def tokens(self, batch: Batch) -> int:
         return int(batch["lengths"].sum())
+
+    def outputs(self, model: nn.Module, indices: Sequence[int]) -> dict[str, Sequence[Any]]:
+        """The phonemes of each clip, what the model says without the true past, and the true sound."""
+        batch, device = self.split("test").batch(indices), next(model.parameters()).device
+        spoken, stopped = self.speak(model, {name: x.to(device) for name, x in batch.items()})
+        true = [frames[:length] for frames, length in zip(batch["frames"], batch["lengths"].tolist(), strict=True)]
+        sounds = {
+            name: [
+                audio.wav(self.to_samples(frames, seed), self.scale.rate, LONGEST_SOUND_S)
+                for frames, seed in zip(some, batch["seeds"].tolist(), strict=True)
+            ]
+            for name, some in {"predicted.wav": spoken, "true.wav": true}.items()
+        }
+        said = [phonemes.spelled(ids) for ids in batch["phonemes"].tolist()]
+        return {"example": list(indices), "phonemes": said, "stopped": stopped.tolist(), **sounds}
 
     def artifacts(self, model: nn.Module) -> dict[str, object]:
         """The shortest test clip: spectrograms, an alignment, the phonemes, and the first seconds of both sounds."""

@@ -47,7 +47,7 @@ class GeneratedShapes(NamedTuple):
     def views(self) -> int:
         return self.directions.shape[1]
 
-    def pair(self, shape: int, view: int, random: np.random.Generator) -> tuple[np.ndarray, np.ndarray]:
+    def pair(self, shape: int, view: int) -> tuple[np.ndarray, np.ndarray]:
         return self.seen(shape, view), self.complete[shape]
 
     def fingerprint(self) -> str:

@@ -142,7 +142,6 @@ def test_wikitext_is_the_same_from_everywhere(tmp_path, monkeypatch):
     data = (tmp_path / "w.zip").read_bytes()
     good = Download("http://127.0.0.1:9/w.zip", len(data), hashlib.sha256(data).hexdigest())
     monkeypatch.setattr(wikitext103, "ZIP", good)
-    monkeypatch.setattr(wikitext103, "MIRROR", good)
     plain = folder(tmp_path / "plain", {f"wiki.{name}.raw": text for name, text in texts.items()})
     for name, text in texts.items():
         rows = [line if line.strip() else "" for line in text.splitlines(keepends=True)]

@@ -34,7 +34,7 @@ from tasks.lra import listops_generator as generator
 from tasks.lra.classification import SequenceClassification, SequenceSplit, padded, split_off
 from tasks.lra.classifiers import Lookup
 from tasks.lra.fitted import at_most, boosted
-from tasks.lra.listops_counts import depth_counts
+from tasks.lra.listops_counts import DIGITS, depth_counts, digit_values
 from tasks.lra.listops_generator import Grammar
 
 GENERATED, OFFICIAL = "generated", "official"
@@ -179,19 +179,14 @@ def root_on_digits(tokens: np.ndarray) -> np.ndarray:
     closed = np.cumsum(tokens == generator.END_ID, 1)
     depth = np.cumsum(opens, 1) - closed
     argument = (depth == 1) & (tokens >= generator.FIRST_DIGIT) & (tokens < generator.FIRST_OPERATOR)
-    digits = np.arange(10)
-    counts = np.stack([(argument & (tokens == generator.FIRST_DIGIT + digit)).sum(1) for digit in digits], 1)  # (B, 10)
-    up_to, total = counts.cumsum(1), counts.sum(1, keepdims=True)
-    middle = [(up_to <= rank).sum(1) for rank in ((total - 1) // 2, total // 2)]
-    values = {
-        "[MIN": (counts > 0).argmax(1),
-        "[MAX": 9 - (counts[:, ::-1] > 0).argmax(1),
-        "[MED": (middle[0] + middle[1]) // 2,
-        "[SM": counts @ digits % 10,
-    }
+    counts = [(argument & (tokens == generator.FIRST_DIGIT + digit)).sum(1) for digit in range(DIGITS)]
+    counts = np.stack(counts, 1)  # (B, 10)
+    least, largest, middle, total = digit_values(counts).T
+    upper = (counts.cumsum(1) <= counts.sum(1, keepdims=True) // 2).sum(1)
+    values = {"[MIN": least, "[MAX": largest, "[MED": (middle + upper) // 2, "[SM": total}
     root, value = tokens[:, 0], np.full(len(tokens), 10)
     for operator, result in values.items():
-        value = np.where((root == generator.IDS[operator]) & (total[:, 0] > 0), result, value)
+        value = np.where((root == generator.IDS[operator]) & (least >= 0), result, value)
     return 11 * root + value
 
 

@@ -23,7 +23,6 @@ from torch import Tensor
 from tasks import data_sources, file_digests
 from tasks.base import Predictor
 from tasks.checks import DataError, Progress, one_of
-from tasks.data.rows import json_rows
 from tasks.data_sources import Download
 from tasks.data_task import SLICE, SYNTHETIC, Source
 from tasks.examples import BYTE_SHIFT, BYTE_SYMBOLS, AnyExamples, Examples, ShardedExamples, pack_bytes
@@ -131,8 +130,7 @@ class Text(SequenceClassification):
         return file_digests.identities(self._slice_files())
 
     def _slice(self, progress: Progress) -> dict[str, Examples]:
-        rows = {name: json_rows(file, ("text", "label")) for name, file in self._slice_files().items()}
-        return {name: pack_bytes(reviews((row.where, *row.values) for row in some)) for name, some in rows.items()}
+        return {name: pack_bytes(reviews(json_rows(file))) for name, file in self._slice_files().items()}
 
 
 def archive_rows(file: Path, progress: Progress) -> dict[str, list[Row]]:
@@ -149,6 +147,13 @@ def archive_rows(file: Path, progress: Progress) -> dict[str, list[Row]]:
         if not of_split:
             raise DataError(f"{file}: no aclImdb/{split}/*/*.txt in it", f"put {ARCHIVE.url} there")
     return rows
+
+
+def json_rows(file: Path) -> Iterator[Row]:
+    """Texts and labels of a (gzipped) file of JSON lines. Raises DataError."""
+    for number, line in data_sources.records_of(file):
+        row = data_sources.json_object(line, f"{file}:{number}")
+        yield f"{file}:{number}", row.get("text"), row.get("label")
 
 
 def reviews(rows: Iterable[Row]) -> Iterator[tuple[bytes, int]]:

@@ -27,7 +27,7 @@ from torchmetrics import MetricCollection
 
 from models.attention.base import Pattern
 from models.generation.speech import synthesise
-from tasks.base import Batch, DataInfo, FinalEvaluation, Predictor
+from tasks.base import SELF, Batch, DataInfo, FinalEvaluation, Predictor
 from tasks.checks import DataError, Progress, at_least
 from tasks.data_task import SLICE, SPLITS, SYNTHETIC, CachedTask, Source
 from tasks.examples import Shards, fingerprint
@@ -63,6 +63,7 @@ class LJSpeech(CachedTask):
     loss_mean_over = "tokens"
     baseline_name = "mean_frame"
     name = "tts/ljspeech"
+    patterns = SELF  # causal_self is the decoder, noncausal_self the encoder
     release = f"{clips.ARCHIVE.url}, or the folder in it"
 
     source: str = "official"
@@ -80,10 +81,6 @@ class LJSpeech(CachedTask):
         at_least(self.frames_per_step, max_frames=self.max_frames)
         self.dictionary = None if self.dictionary is None else Path(self.dictionary).expanduser()
         super().__post_init__()
-        if self.pattern not in (Pattern.CAUSAL_SELF, Pattern.NONCAUSAL_SELF):
-            raise ValueError(
-                f"{self.name} has causal_self (the decoder) and noncausal_self (the encoder): not {self.pattern}"
-            )
         self.max_steps = -(-self.max_frames // self.frames_per_step)
         self.scale = synthetic_speech.SCALE if self.source == SYNTHETIC else LJSPEECH
         self._references: dict[tuple[int, int], np.ndarray] = {}  # log-mels of true clips, synthesised again

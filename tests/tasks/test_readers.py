@@ -9,9 +9,9 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
+from tasks.checks import no_progress
 from tasks.data import rows
 from tasks.data_sources import MARK, files_in, records_of
-from tasks.data_task import no_progress
 from tasks.finetuning import tables
 from tasks.lra import listops, text
 from tasks.lra.retrieval import texts
@@ -41,7 +41,7 @@ def values(read, *columns: str):
 
 
 def reviews(file: Path) -> list:
-    return list(text.reviews((row.where, *row.values) for row in rows.json_rows(file, ("text", "label"))))
+    return list(text.reviews(text.json_rows(file)))
 
 
 def citations(file: Path) -> list:

@@ -230,5 +230,6 @@ def test_the_published_dictionary_and_the_slice(tmp_path):
 
 
 def test_a_missing_library_says_how_to_get_it(tmp_path, dictionary, monkeypatch):
+    clips = folder(tmp_path / "mine")
     monkeypatch.setitem(sys.modules, "soundfile", None)
-    refuses(task(tmp_path, folder(tmp_path / "mine"), dictionary), "pip install -e .[speech]")
+    refuses(task(tmp_path, clips, dictionary), "pip install -e .[speech]")

@@ -16,6 +16,7 @@ import json
 import os
 import platform
 from collections.abc import Sequence
+from contextlib import suppress
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any
@@ -59,12 +60,12 @@ def main(arguments: Sequence[str] | None = None) -> None:
             continue
         result = attempt(group, comparison, options.peers, options.seconds)
         add(content, group, comparison, result)
-        print(result if isinstance(result, str) else table(content["groups"][group.name], [result]), flush=True)
+        print(result if isinstance(result, str) else table([result]), flush=True)
         if options.out:
             write(options.out, content)
     for name, group in content["groups"].items():
         rows = [row for row in content["rows"] if row["group"] == name]
-        print(f"{group['title']}: {summary(group, rows) or 'nothing was measured'}")
+        print(f"{group['title']}: {summary(rows) or 'nothing was measured'}")
 
 
 def check_arguments(parser: argparse.ArgumentParser, options: argparse.Namespace) -> None:
@@ -72,8 +73,6 @@ def check_arguments(parser: argparse.ArgumentParser, options: argparse.Namespace
     known = set().union(*(names_of(*row) for row in ROWS))
     if unknown := sorted(set(options.names) - known):
         parser.error(f"no comparison {unknown[0]}; `python -m benchmarks` lists them")
-    if options.peers is not None and not options.peers.is_dir():
-        parser.error(f"--peers is a folder; {options.peers} is none")
     if not options.seconds > 0:
         parser.error(f"--seconds is above 0, not {options.seconds:g}")
     if options.out is None:
@@ -91,10 +90,8 @@ def machine() -> dict[str, Any]:
     described = {"processor": cpu_name(), "cores": os.cpu_count(), "threads": torch.get_num_threads()}
     described |= {"precision": "float32", "python": platform.python_version(), "torch": torch.__version__}
     for package in PACKAGES:
-        try:
+        with suppress(PackageNotFoundError):
             described[package] = version(package)
-        except PackageNotFoundError:
-            continue
     return described
 
 
@@ -112,8 +109,7 @@ def begun(options: argparse.Namespace) -> Row:
 def add(content: Row, group: Group, comparison: Comparison, result: Row | str) -> None:
     """Put a row, or the reason why there is none, in place of an earlier one."""
     key = (group.name, comparison.name, comparison.theirs)
-    described = {"title": group.title, "text": group.text, "sides": ["ours", "theirs"], "at_most": False}
-    content["groups"][group.name] = described
+    content["groups"][group.name] = {"title": group.title, "text": group.text}
     content["not_measured"].pop(" ".join(key), None)
     if isinstance(result, str):
         content["not_measured"][" ".join(key)] = result

@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import torch
+from scipy.stats import quantile_test
 from torch import Tensor
 
 from benchmarks.peers.clones import NO_PROJECT, AbsentError, Project
@@ -37,7 +38,7 @@ class Sides(NamedTuple):
     """Ours and theirs, ready to be timed.
 
     `values` computes what must agree, once per side: the output, followed by the gradients of the inputs. It is None
-    where the sides are two functions, or do not share their weights. `numbers` are further entries of the row.
+    where the sides are two functions. `numbers` are further entries of the row.
     """
 
     ours: Call
@@ -95,13 +96,9 @@ def measure(ours: Call, theirs: Call, seconds: float) -> Rounds:
 
 def ratio(rounds: Rounds) -> Row:
     """The median of theirs over ours; `low` and `high` are None where there are too few rounds for an interval."""
-    ratios = sorted(theirs / ours for ours, theirs in rounds)
-    count = len(ratios)
-    outside, skipped = 0.0, 0  # the probability that the median lies below the skipped ones, or above as many
-    while 2 * (outside + math.comb(count, skipped) / 2**count) <= 1 - CONFIDENCE:
-        outside += math.comb(count, skipped) / 2**count
-        skipped += 1
-    low, high = (ratios[skipped - 1], ratios[-skipped]) if skipped else (None, None)
+    ratios = [theirs / ours for ours, theirs in rounds]
+    interval = quantile_test(ratios, p=0.5).confidence_interval(CONFIDENCE)
+    low, high = (None if math.isnan(end) else float(end) for end in interval)
     return {"ratio": statistics.median(ratios), "low": low, "high": high}
 
 

@@ -28,10 +28,6 @@ def scaled(digits: int, scale: float = 1.0) -> Callable[[float], str]:
     return lambda value: f"{scale * value:,.{digits}f}"
 
 
-def listed(text: Callable[[float], str]) -> Callable[[Sequence[float]], str]:
-    return lambda values: ", ".join(map(text, values))
-
-
 # a section has the columns that any of its rows has
 FIELDS = {
     "name": Field("row", left=True),
@@ -40,27 +36,13 @@ FIELDS = {
     "tokens": Field("tokens", text=scaled(0)),
     "width": Field("width"),
     "heads": Field("heads"),
-    "ours_parameters": Field("parameters, {ours}", text=scaled(0)),
-    "theirs_parameters": Field("{theirs}", text=scaled(0)),
     "output": Field("output", text="{:.0e}".format),
     "gradient": Field("gradient", text="{:.0e}".format),
-    "ours_seconds": Field("{ours}, ms", text=scaled(1, 1000)),
-    "theirs_seconds": Field("{theirs}, ms", text=scaled(1, 1000)),
-    "interval": Field("{theirs} / {ours}"),
+    "ours_seconds": Field("ours, ms", text=scaled(1, 1000)),
+    "theirs_seconds": Field("theirs, ms", text=scaled(1, 1000)),
+    "interval": Field("theirs / ours"),
     "shown_goal": Field("goal", text="{:.3g}".format),
     "rounds": Field("rounds"),
-    # of earlier measurements, which are kept
-    "exponent": Field("time ~ N^a", text=scaled(2)),
-    "token_seconds": Field("µs per token after 1,024, 16,384, 65,536", text=listed(scaled(0, 1e6))),
-    "kib_per_token": Field("KiB per token, 4,096, 16,384", text=listed(scaled(1))),
-    "state": Field("numbers in the state", left=True),
-    "scores": Field("test scores, equal on both sides", text=listed("{:.6g}".format)),
-    "seeds": Field("seeds"),
-    "mean_committed": Field("mean, committed", text=scaled(2)),
-    "mean_now": Field("mean, now", text=scaled(2)),
-    "largest_difference": Field("largest difference", text=scaled(2)),
-    "equal": Field("equal"),
-    "processor": Field("processor, committed", left=True),
     "missed": Field("", left=True),
 }
 
@@ -92,35 +74,31 @@ def columns(fields: dict[str, Field], rows: Sequence[Row]) -> str:
     return markdown([fields[key] for key in keys], ([cell(row, key) for key in keys] for row in rows))
 
 
-def met(group: Row, row: Row) -> bool:
+def met(row: Row) -> bool:
     """A row without a goal misses none."""
-    if "goal" not in row:
-        return True
-    return row["ratio"] <= row["goal"] if group["at_most"] else row["ratio"] >= row["goal"]
+    return "goal" not in row or row["ratio"] >= row["goal"]
 
 
-def table(group: Row, rows: Sequence[Row]) -> str:
+def table(rows: Sequence[Row]) -> str:
     shown = [dict(row) for row in rows]
     several = len({row.get("goal") for row in rows}) > 1
     for row in shown:
         if "ratio" in row:
             interval = "" if row["low"] is None else f" ({row['low']:.2f} to {row['high']:.2f})"
-            row |= {"interval": f"{row['ratio']:.2f}{interval}", "missed": "" if met(group, row) else "missed"}
+            row |= {"interval": f"{row['ratio']:.2f}{interval}", "missed": "" if met(row) else "missed"}
             row["shown_goal"] = row.get("goal") if several else ""
-    ours, theirs = group["sides"]
-    fields = {key: field._replace(title=field.title.format(ours=ours, theirs=theirs)) for key, field in FIELDS.items()}
-    return columns(fields, shown)
+    return columns(FIELDS, shown)
 
 
-def summary(group: Row, rows: Sequence[Row]) -> str:
+def summary(rows: Sequence[Row]) -> str:
     timed = [row for row in rows if "ratio" in row]
     if not timed:
         return ""
     median, goals = statistics.median(row["ratio"] for row in timed), {row.get("goal") for row in timed}
     if goals == {None}:
         return f"Median {median:.2f}"
-    goal = f"at {goals.pop():g} or {'below' if group['at_most'] else 'above'}" if len(goals) == 1 else "at their goal"
-    return f"{sum(met(group, row) for row in timed)} of {len(timed)} rows {goal}, median {median:.2f}"
+    goal = f"at {goals.pop():g} or above" if len(goals) == 1 else "at their goal"
+    return f"{sum(met(row) for row in timed)} of {len(timed)} rows {goal}, median {median:.2f}"
 
 
 def commits(rows: Sequence[Row]) -> str:
@@ -138,11 +116,11 @@ def page(content: Row) -> str:
     parts: list[str] = []
     for name, group in content["groups"].items():
         rows = [row for row in content["rows"] if row["group"] == name]
-        head = summary(group, rows)
+        head = summary(rows)
         parts += [
             f"{'##' if parts else '#'} {group['title']}\n",
             f"{head}.\n" if head else "",
-            table(group, rows) if rows else "",
+            table(rows) if rows else "",
         ]
         parts += [f"{group['text']}\n"]
         notes = (f"- {row['name']}, {row['theirs']}: {row['note']}." for row in rows if row.get("note"))

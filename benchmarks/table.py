@@ -2,7 +2,7 @@
 
 from benchmarks import goals
 from benchmarks.comparison import Group
-from benchmarks.peers import mixers, others, recurrent, skyformer, skyformer_recipe
+from benchmarks.peers import mixers, others, recurrent, skyformer
 
 LAYERS = """\
 Forward and backward of a layer, to its input and all parameters, with the same weights on both sides, no dropout, no
@@ -13,9 +13,6 @@ head, so that it is another function; the code of Mega, Luna and LRA, which need
 MIXERS = """\
 An operator or a layer, and a public form of the same function, forward and backward, batch 1, 4 heads, width 128. They
 are compared in float64 at 512 tokens."""
-RECIPES = """\
-One update of LAVO Table 11's recipe: embedding, two layers with dropout 0.1 in attention and elsewhere, classifier,
-loss, gradients, clipping and optimizer; 4 x 2,048 tokens, width 64, 2 heads."""
 GOALS = """\
 The cores of Latte and Luna have 8 heads of 32, with 32 latents or slots; LAVO, windows of 256 and LongNet have 4 heads
 of 64."""
@@ -29,7 +26,6 @@ GROUPS = (
     ),
     Group("recurrent", "One training step of recurrent layers beside public ones", LAYERS, recurrent.COMPARISONS),
     Group("mixers", "Sequence mixers beside public CPU forms", MIXERS, mixers.COMPARISONS),
-    Group("recipes", "A whole training step beside Skyformer's code", RECIPES, skyformer_recipe.COMPARISONS),
     Group("goals", "Goals of the core algorithms", GOALS, goals.COMPARISONS),
 )
 ROWS = [(group, comparison) for group in GROUPS for comparison in group.comparisons]

@@ -5,7 +5,7 @@ gets a model (the backbone with the attention inside) and batches, and scores th
 """
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, ClassVar, Protocol
 
@@ -17,6 +17,7 @@ from models.attention.base import Pattern
 from tasks.checks import DataError, Progress
 
 Batch = dict[str, Tensor]
+SELF = frozenset({Pattern.CAUSAL_SELF, Pattern.NONCAUSAL_SELF})
 # has the signature of a model: a model, or a baseline in its place
 Predictor = Callable[..., Any]
 
@@ -76,8 +77,8 @@ class FinalEvaluation:
 class Task(ABC):
     """Data, loss and metrics of one experiment.
 
-    `pattern` is the slot that the attention under test fills; `metric` names the entry of `metrics()` that the tables
-    print and checkpoints are selected by.
+    `pattern` is the slot, one of `patterns`, that the attention under test fills; `metric` names the entry of
+    `metrics()` that the tables print and checkpoints are selected by.
 
     Its yaml declares which keys hold paths and what the ranges of its scores are: `harness/config/declared.py`.
     """
@@ -87,9 +88,16 @@ class Task(ABC):
     loss_mean_over: ClassVar[str] = "examples"  # or "tokens": what `loss` is a mean over, if micro-batches differ
     baseline_name: ClassVar[str]  # the one of `baselines()` that is the chance level: majority_class, unigram, ...
 
+    patterns: ClassVar[Collection[Pattern]] = frozenset(Pattern)
     pattern: Pattern
     outputs_of: ClassVar[str] = "test"
     vocab_size: int | None = None  # token ids are 0, ..., vocab_size - 1; None: the examples hold no token ids
+
+    def check_pattern(self) -> None:
+        """Makes `pattern` a Pattern. Raises ValueError unless it is one of `patterns`."""
+        self.pattern = Pattern(self.pattern)
+        if self.pattern not in self.patterns:
+            raise ValueError(f"{self.name} has no {self.pattern} form (it has: {', '.join(sorted(self.patterns))})")
 
     def check_source(self) -> None:
         """Raises DataError if a setting that only the user can give is missing, such as a path. Called before a run."""

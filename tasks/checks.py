@@ -6,6 +6,10 @@ from collections.abc import Callable, Collection
 Progress = Callable[[str, int, int], None]
 
 
+def no_progress(activity: str, done: int, total: int) -> None:
+    """Progress that shows nothing."""
+
+
 def say(progress: Progress, line: str) -> None:
     """Show a line beside the progress, where something shows it."""
     getattr(progress, "say", lambda line: None)(line)

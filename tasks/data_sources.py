@@ -8,6 +8,7 @@ import contextlib
 import gzip
 import hashlib
 import http.client
+import importlib
 import io
 import json
 import logging
@@ -371,6 +372,14 @@ def from_tfds(name: str, folder: Path, splits: Sequence[str]) -> dict[str, Any]:
         except ImportError as error:
             missing = "-e .[tfds-tf]" if (error.name or "").startswith("tensorflow") else error.name
             raise DataError(f"tfds {name} at {folder}: {one_line(error)}", f"pip install {missing}") from error
+
+
+def library(name: str, extra: str) -> Any:
+    """A module of an optional package, imported. Raises DataError that says how to get it."""
+    try:
+        return importlib.import_module(name)
+    except (ImportError, OSError) as error:  # soundfile raises OSError without its C library
+        raise DataError(one_line(error), f"pip install -e .[{extra}]") from error
 
 
 def one_line(text: object) -> str:

@@ -91,7 +91,7 @@ class DataTask(Task):
     def __post_init__(self) -> None:
         self.data_root = Path(self.data_root).expanduser()
         self.path = None if self.path is None else Path(self.path).expanduser()
-        self.pattern = Pattern(self.pattern)
+        self.check_pattern()
         at_least(0, data_seed=self.data_seed)
         sources = self.sources()
         one_of(sources, source=self.source)
@@ -229,10 +229,6 @@ class CachedTask(DataTask):
             cache.write(self.folder(cached), made, cached.parameters, workers=workers, progress=progress)
         except BrokenProcessPool as error:
             raise DataError("a generating process died (memory?)", arguments="task.workers=1") from error
-
-
-def no_progress(activity: str, done: int, total: int) -> None:
-    """Progress that shows nothing."""
 
 
 def cores() -> int:

@@ -18,16 +18,18 @@ from benchmarks import comparison as timing
 from benchmarks.comparison import Comparison, DifferentError, Group, Sides, attempt, differences, ratio
 from benchmarks.goals import LIGHTNET, WORKLOADS
 from benchmarks.page import page
-from benchmarks.peers import mixers, skyformer_recipe
+from benchmarks.peers import mixers
 from benchmarks.peers.clones import AbsentError, Clone, Project, imported_from
 from benchmarks.peers.layers import LENGTH, copy, layer, projections, sides_of
-from benchmarks.peers.skyformer import OPTIONS, draws_of
+from benchmarks.peers.skyformer import draws_of
 from benchmarks.table import ROWS
 from benchmarks.workloads import Sizes
 from models.attention.bigbird import random_blocks
 from models.attention.vanilla import Vanilla
 
 COMMITTED = sorted((Path(__file__).resolve().parents[1] / "results" / "side_by_side").glob("*.json"))
+# the other pages are of earlier measurements, which had more columns
+FOLLOW = [path for path in COMMITTED if path.stem.startswith(("baselines", "recurrent"))]
 TINY = Sizes(heads=2, width=8, slots=8, window=16, segments=(16, 32), ratios=(1, 2))
 SIZE = (2, 16)
 
@@ -87,7 +89,7 @@ def run(monkeypatch, tmp_path):
 
 def test_rows_differ_and_are_found_by_their_names():
     keys = [(group.name, row.name, row.theirs) for group, row in ROWS]
-    assert len(set(keys)) == len(keys) and len(keys) >= 60
+    assert len(set(keys)) == len(keys) and len(keys) >= 50
     for group, row in ROWS:
         assert row.goal > 0 and row.tolerance <= 1e-3
         assert row.project.clone or row.project.packages or row.theirs == "softmax attention"
@@ -98,18 +100,6 @@ def test_a_row_without_its_peer_is_one_line():
     for group, row in ROWS:
         said = f"{row.project.name}: give --peers, a folder in which you ran: "
         assert not row.project.clone or attempt(group, row, None, 1.0).startswith(said)
-
-
-@pytest.mark.parametrize("row", skyformer_recipe.ROWS, ids=[row[0] for row in skyformer_recipe.ROWS])
-def test_our_side_of_a_recipe_is_the_recipe_at_the_measured_size(row):
-    model, kind, _, overrides = row
-    ours = skyformer_recipe.recipe(model, *overrides)
-    assert (
-        ours.cfg.backbone.dropout == skyformer_recipe.DROPOUT
-        and ours.cfg.backbone.dim == skyformer_recipe.skyformer.DIM
-    )
-    assert skyformer_recipe.parameters(ours.model(skyformer_recipe.LENGTH, device="meta")) > 200_000
-    assert kind in {"softmax", "kernelized", *OPTIONS}
 
 
 @pytest.mark.parametrize("name", [name for name in WORKLOADS if name != LIGHTNET])
@@ -223,7 +213,6 @@ def test_a_measurement_is_continued_on_the_same_machine(run, monkeypatch):
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (["one", "--peers", "nowhere"], "--peers is a folder; nowhere is none"),
         (["one", "--out", "."], "--out is a Markdown file, not .;"),
         (["one", "--out", "table.json"], "--out is a Markdown file, not table.json;"),
         (["one", "--out", f"{__file__}/table.md"], "cannot write --out: "),
@@ -238,7 +227,7 @@ def test_wrong_input_is_one_line(monkeypatch, capsys, arguments, message):
     assert error.value.code == 2 and message in capsys.readouterr().err
 
 
-@pytest.mark.parametrize("path", COMMITTED, ids=lambda path: path.stem)
+@pytest.mark.parametrize("path", FOLLOW, ids=lambda path: path.stem)
 def test_a_committed_page_follows_from_its_numbers(path):
     content = json.loads(path.read_text(encoding="utf-8"))
     assert path.with_suffix(".md").read_text(encoding="utf-8") == page(content)

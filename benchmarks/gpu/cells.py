@@ -1,21 +1,18 @@
 """Whole cells on a device: one cell twice, one cell on several devices, and a paper's recipe until the time is over.
 
-`run.py` runs the cells, each in a fork of this process, which has imported torch. Their records stay in the part's
+`run.py` runs the cells, each in a process of its own. Their records stay in the part's
 folder, since they are trials and not results. The paper's cell trains in this process, so that a time limit can stop
 it: at the limit a callback raises SIGTERM, and the run saves its state and stops between two updates, as after Ctrl-C.
 """
 
 import json
 import math
-import multiprocessing
-import os
-import runpy
 import shutil
 import signal
+import subprocess
 import sys
 import time
 from collections.abc import Iterator
-from pathlib import Path
 from typing import Any
 
 import torch
@@ -40,19 +37,11 @@ PAPER = ("model=lavo", "task=lra/listops", "budget=paper", "rerun=all")
 TINY = ("model=lavo", "task=lra/listops", "budget=smoke", "rerun=all", "train.max_steps=100000", "train.eval_every=100")
 
 
-class CellError(RuntimeError):
-    """A cell without a record. The message is the end of its output."""
-
-
-class LateError(CellError):
-    """A cell that still ran when the time of its part was over."""
-
-
 def repeated(part_run: PartRun) -> Iterator[Row]:
     """Two runs of one command: weights and scores, bit by bit."""
     try:
         records = [trained(part_run, f"repeat-{number}", "model=lavo", *SMALL) for number in (1, 2)]
-    except LateError as late:
+    except TimeoutError as late:
         yield row("two runs", UNFINISHED, str(late))
         return
     first, second = (tuple(record[key] for key in MUST_REPEAT) for record in records)
@@ -74,7 +63,7 @@ def several_devices(part_run: PartRun, count: int | None = None) -> Iterator[Row
         # with this much time left, a cell that does not end hangs
         hangs = part_run.left > PATIENCE * (time.monotonic() - part_run.began)
         several = trained(part_run, "all-devices", *common, f"resources.devices={count}")
-    except LateError as late:
+    except TimeoutError as late:
         yield row("DDP", FAILED if hangs else UNFINISHED, str(late), devices=count)
         return
     losses = [record["metrics"]["last"]["val"]["loss"] for record in (alone, several)]
@@ -84,35 +73,26 @@ def several_devices(part_run: PartRun, count: int | None = None) -> Iterator[Row
 
 
 def trained(part_run: PartRun, name: str, *overrides: str) -> dict[str, Any]:
-    """The record of a cell. Raises LateError after the time of the part, CellError if it left no record."""
+    """The record of a cell.
+
+    Raises TimeoutError after the time of the part; without a record, RuntimeError with the end of its output.
+    """
     folder = part_run.folder / name
     shutil.rmtree(folder, ignore_errors=True)
     folder.mkdir(parents=True)
     paths = [f"paths.{key}={folder / key}" for key in ("outputs", "records")]
     paths += [f"paths.data={part_run.folder / 'data'}", f"resources.accelerator={part_run.accelerator}"]
-    log, seconds = folder / "log.txt", part_run.left
-    # this process has imported torch and not used the device
-    process = multiprocessing.get_context("fork").Process(target=command, args=([*overrides, *paths], log))
-    process.start()
-    process.join(seconds)
-    if (status := process.exitcode) is None:
-        process.kill()
-        process.join()
-        raise LateError(f"{name}: no end within {seconds:.0f} s")
+    command, log, seconds = [sys.executable, ROOT / "run.py", *overrides, *paths], folder / "log.txt", part_run.left
+    try:
+        with log.open("wb") as file:
+            status = subprocess.run(command, stdout=file, stderr=file, timeout=seconds, check=False).returncode
+    except subprocess.TimeoutExpired:
+        raise TimeoutError(f"{name}: no end within {seconds:.0f} s") from None
     records = sorted((folder / "records").rglob("*.json"))
     if status or len(records) != 1:
         said = [line for line in log.read_text(encoding="utf-8", errors="replace").splitlines() if line.strip()]
-        raise CellError(f"{name} ended with status {status}: {one_line(' / '.join(said[-2:]))[-400:]}")
+        raise RuntimeError(f"{name} ended with status {status}: {one_line(' / '.join(said[-2:]))[-400:]}")
     return json.loads(records[0].read_text(encoding="utf-8"))
-
-
-def command(words: list[str], log: Path) -> None:
-    """`python run.py` with these words, in this process; its output goes to `log`."""
-    with log.open("w", encoding="utf-8") as file:
-        for stream in (1, 2):
-            os.dup2(file.fileno(), stream)
-    sys.argv = [str(ROOT / "run.py"), *words]
-    runpy.run_path(sys.argv[0], run_name="__main__")
 
 
 class TimeLimit(Callback):
@@ -139,7 +119,7 @@ def paper_cell(part_run: PartRun) -> Iterator[Row]:
     attempt.choose_start(resumable=False)
     attempt.trainer.callbacks.append(TimeLimit(part_run.left))
     if not attempt.run_dir.acquire():
-        raise CellError(f"{attempt.run_dir.path}: another process runs this cell")
+        raise RuntimeError(f"{attempt.run_dir.path}: another process runs this cell")
     try:
         attempt.run_dir.clear()
         attempt.run_dir.begin(time.time())

@@ -4,6 +4,7 @@ import subprocess
 import sys
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from itertools import accumulate
 from pathlib import Path
 from types import ModuleType
 from typing import Any, NamedTuple
@@ -68,7 +69,8 @@ def imported_from(folder: Path, *, unused: Mapping[str, Sequence[str]] | None = 
     `unused`: modules, and names in them, that the folder imports and does not call. They are empty here, so that their
     packages need not be installed. Nothing is written to the folder.
     """
-    empty = {name: ModuleType(name) for module in unused or {} for name in _with_parents(module)}
+    parents = (name for module in unused or {} for name in accumulate(module.split("."), "{}.{}".format))
+    empty = {name: ModuleType(name) for name in parents}
     for module, members in (unused or {}).items():
         vars(empty[module]).update(dict.fromkeys(members))
     names = {path.stem for path in folder.iterdir() if path.suffix == ".py" or path.is_dir()}
@@ -88,9 +90,3 @@ def imported_from(folder: Path, *, unused: Mapping[str, Sequence[str]] | None = 
         sys.dont_write_bytecode = wrote
         taken()
         sys.modules.update(ours)
-
-
-def _with_parents(module: str) -> list[str]:
-    """`a.b` -> `a`, `a.b`."""
-    parts = module.split(".")
-    return [".".join(parts[: i + 1]) for i in range(len(parts))]

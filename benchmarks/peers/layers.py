@@ -6,7 +6,8 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from benchmarks.comparison import Call, Sides, Tensors
+from benchmarks.comparison import Sides, Tensors
+from benchmarks.workloads import Workload
 from models.attention.base import Attention, Pattern
 
 BATCH, LENGTH = 4, 2048
@@ -50,18 +51,6 @@ def ones(batch: int = BATCH) -> Tensor:
     return torch.ones(batch, LENGTH)
 
 
-def training_step(call: Function, module: nn.Module, x: Tensor, cotangent: Tensor) -> Call:
-    """Forward, and backward from the gradient of the output, `cotangent`, to x and to all parameters."""
-    leaves = [x.clone().requires_grad_(), *module.parameters()]
-
-    def run() -> None:
-        for leaf in leaves:
-            leaf.grad = None
-        call(leaves[0]).backward(cotangent)
-
-    return run
-
-
 def sides_of(
     ours: Attention,
     theirs: nn.Module,
@@ -96,5 +85,6 @@ def sides_of(
         redraw()
         return tuple(results)
 
-    steps = (training_step(f, side, x, cotangent) for f, side in zip(functions, (ours, theirs), strict=True))
+    parameters = (ours.parameters(), theirs.parameters())
+    steps = (Workload(f, x, parameters=of_side).train for f, of_side in zip(functions, parameters, strict=True))
     return Sides(*steps, values, {"batch": size[0], "tokens": size[1], "width": ours.dim, "heads": ours.heads})

@@ -9,7 +9,7 @@ float64 where it says float32.
 
 import math
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
 from importlib import import_module
 from pathlib import Path
@@ -23,7 +23,7 @@ from torch import Tensor, nn
 from benchmarks.comparison import Comparison, Sides, Tensors
 from benchmarks.peers.clones import Clone, Project, imported_from
 from benchmarks.peers.layers import Weights, copy, projections, scatter
-from benchmarks.workloads import Workload
+from benchmarks.workloads import Sizes, Workload, random_heads
 from models.attention.based import ConvBlock, LinearBlock
 from models.attention.hyena import Hyena
 from models.attention.mamba2 import Mamba2
@@ -53,7 +53,7 @@ class Pair(NamedTuple):
     ours: Callable[..., Tensor]
     theirs: Callable[..., Tensor]
     inputs: Sequence[Tensor]
-    parameters: tuple[Sequence[Tensor], Sequence[Tensor]] = ((), ())
+    parameters: tuple[Iterable[Tensor], Iterable[Tensor]] = ((), ())
 
     def workloads(self) -> list[Workload]:
         functions = zip((self.ours, self.theirs), self.parameters, strict=True)
@@ -63,15 +63,12 @@ class Pair(NamedTuple):
 Make = Callable[[Path | None, torch.dtype, int], Pair]
 
 
-def sides(make: Make, wide: bool, peers: Path | None) -> Sides:
-    """Compared in float64 at COMPARED tokens, timed forward and backward in float32 at TIMED tokens.
-
-    `wide`: their new tensors that name no type are to be float64 in the comparison.
-    """
+def sides(make: Make, peers: Path | None) -> Sides:
+    """Compared in float64 at COMPARED tokens, timed forward and backward in float32 at TIMED tokens."""
 
     def values() -> list[Tensors]:
         before = torch.get_default_dtype()
-        torch.set_default_dtype(torch.float64 if wide else before)
+        torch.set_default_dtype(torch.float64)  # of their new tensors that name no type
         try:
             pair = make(peers, torch.float64, COMPARED)
             return [(each.forward(), *each.train()[: len(pair.inputs)]) for each in pair.workloads()]
@@ -111,9 +108,7 @@ def of_clone(
 
 
 def heads(dtype: torch.dtype, length: int, *widths: int) -> list[Tensor]:
-    """Random (1, H, N, width) tensors, with tokens before heads in memory, as projections have them."""
-    generator = torch.Generator().manual_seed(0)
-    return [torch.randn(1, length, HEADS, width, generator=generator).to(dtype).transpose(1, 2) for width in widths]
+    return random_heads(Sizes(heads=HEADS, width=HEAD, slots=0, dtype=dtype), length, *widths)
 
 
 def units(x: Tensor) -> Tensor:
@@ -293,7 +288,7 @@ def layer_pair(model: nn.Module, theirs: nn.Module, dtype: torch.dtype, length: 
         y = model(x)
         return y[0] if isinstance(y, tuple) else y
 
-    return Pair(ours, theirs, (x,), (list(model.parameters()), list(theirs.parameters())))
+    return Pair(ours, theirs, (x,), (model.parameters(), theirs.parameters()))
 
 
 LOOP = "theirs is a loop over tokens: flash-linear-attention has no chunked form of it in torch"
@@ -302,8 +297,7 @@ TRANSFORMERS = Project("transformers", packages=("transformers==5.24.0",))
 
 def comparison(name: str, make: Make, theirs: str, source: Clone | Project = FLA, note: str = "") -> Comparison:
     project = Project(source.name, source, ("einops==0.8.2",)) if isinstance(source, Clone) else source
-    made = partial(sides, make, name in ("rwkv7", "hyena"))
-    return Comparison(name, f"{project.name} {theirs}", made, project, TOLERANCE, note=note)
+    return Comparison(name, f"{project.name} {theirs}", partial(sides, make), project, TOLERANCE, note=note)
 
 
 NOTES = {

@@ -15,6 +15,7 @@ from torch import Tensor, nn
 from benchmarks.comparison import Comparison, Sides
 from benchmarks.peers.clones import Clone, Project, imported_from
 from benchmarks.peers.layers import LENGTH, copy, layer, ones, projections, sides_of
+from benchmarks.peers.recurrent import PROJECT as TRANSFORMERS
 from models.attention.base import Pattern
 from models.attention.longformer import Longformer as OurLongformer
 from models.attention.longnet import LongNet
@@ -118,7 +119,6 @@ def longformer(peers: Path | None) -> Sides:
 
 
 PROJECT = Project("torchscale", CLONE, ("einops",))
-TRANSFORMERS = Project("transformers", packages=("transformers==5.23.0",))
 S5_PROJECT = Project("s5-pytorch", packages=("s5-pytorch==0.2.1",))
 LONGNET_NOTE = f"causal, segments {SEGMENTS}, ratios {RATIOS}; both with torch's fused kernel"
 LONGFORMER_NOTE = f"a window of {WINDOW}, no global tokens"

@@ -7,6 +7,7 @@ imports and does not call need not be installed.
 """
 
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -79,22 +80,14 @@ def probsparse(theirs: nn.Module) -> Sides:
     model = layer(ProbSparse, DIM, HEADS, factor=theirs.attn.factor)
     torch.manual_seed(SEED)  # the peer's first draw is the sample, in this shape
     model.draws.copy_(torch.randint(LENGTH, tuple(model.draws.shape)))
-
-    def redraw() -> None:
-        model.redraw = True
-
-    return _sides(model, theirs, redraw=redraw)
+    return _sides(model, theirs, redraw=partial(setattr, model, "redraw", True))
 
 
 def skyformer(theirs: nn.Module) -> Sides:
     model = layer(Skyformer, DIM, HEADS, features=SKETCH["nb_features"], batch_init=True)
     torch.manual_seed(SEED)  # the peer's first draw is the sample
     model.draws.copy_(torch.rand(len(model.draws)))
-
-    def redraw() -> None:
-        model.resample = True
-
-    return _sides(model, theirs, redraw=redraw)
+    return _sides(model, theirs, redraw=partial(setattr, model, "resample", True))
 
 
 def reformer(theirs: nn.Module) -> Sides:

@@ -1,10 +1,10 @@
-"""Files of point clouds: PCD 0.7 (the Point Cloud Library's), and NumPy's .npy.
+"""Files of point clouds: PCD 0.7 (the Point Cloud Library's).
 
 A PCD has a header of lines, `KEY value ...`, and then points as lines of numbers (`DATA ascii`) or as records
 (`binary`). Of its fields x, y and z are read, of 4 or 8 bytes. No published set has `binary_compressed` files.
 
 Files are treated as hostile: every defect becomes a DataError of one line that names the file, and the point that is
-wrong (from 1). Memory is allocated only for what a file has, never for what a header claims. No pickle is opened.
+wrong (from 1). Memory is allocated only for what a file has, never for what a header claims.
 
     n points
 """
@@ -16,7 +16,7 @@ import numpy as np
 
 from tasks import data_sources
 from tasks.checks import DataError
-from tasks.regular_files import open_regular, require_regular
+from tasks.regular_files import open_regular
 
 MOST_POINTS = 1 << 20
 AXES = ("x", "y", "z")
@@ -25,11 +25,9 @@ LAST_OF_HEADER = re.compile(rb"^DATA[ \t]+(\w+)[ \t\r]*\n", re.MULTILINE)
 
 
 def read_cloud(file: Path) -> np.ndarray:
-    """Points (n, 3) float32 of a .pcd or .npy file, n > 0. Raises DataError."""
-    if file.suffix not in READERS:
-        raise DataError(f"{file}: no cloud of points is read from a {file.suffix or 'nameless'} file")
+    """Points (n, 3) float32 of a .pcd file, n > 0. Raises DataError."""
     try:
-        points = READERS[file.suffix](file)
+        points = read_pcd(file)
         with np.errstate(over="ignore", invalid="ignore"):
             narrow = np.array(points, np.float32, order="C")
         for row in np.flatnonzero(~np.isfinite(narrow).all(1))[:1]:
@@ -42,15 +40,6 @@ def read_cloud(file: Path) -> np.ndarray:
         raise DataError(f"{file}: {error.strerror}", "put the file there") from error
     except Exception as error:  # numpy parses headers as Python, and raises what that does
         raise DataError(f"{file}: {data_sources.one_line(error)[:160]}", "put the whole file there") from error
-
-
-def read_npy(file: Path) -> np.ndarray:
-    """The first three columns of an array (n, 3 or more) of floats."""
-    require_regular(file, data_sources.LARGEST_MEMBER, follow=True)
-    array = np.lib.format.open_memmap(file, mode="r")  # refuses objects, and more numbers than the file holds
-    if array.dtype.kind != "f" or array.ndim != 2 or array.shape[1] < 3 or not len(array):
-        raise ValueError(f"an array of {array.dtype.name} of shape {array.shape}, not (n, 3) of floats")
-    return array[:, :3]
 
 
 def read_pcd(file: Path) -> np.ndarray:
@@ -90,9 +79,6 @@ def read_pcd(file: Path) -> np.ndarray:
         raise ValueError(f"{len(body):,} bytes of points instead of {count * layout.itemsize:,} for POINTS {count}")
     records = np.frombuffer(body, layout, count)
     return np.concatenate([records[str(place)] for place in places], 1)
-
-
-READERS = {".pcd": read_pcd, ".npy": read_npy}
 
 
 def ply(points: np.ndarray) -> bytes:

@@ -29,13 +29,13 @@ from torchmetrics import MetricCollection
 
 from models.attention.base import Pattern
 from tasks.base import Batch, DataInfo, Predictor, Split
-from tasks.checks import DataError, Progress, at_least, one_of
+from tasks.checks import DataError, Progress, at_least, no_progress, one_of
 from tasks.completion import synthetic_shapes
 from tasks.completion.chamfer import NAMES, THRESHOLD, CompletionScores, NearestShape, chamfer_l1, scores
 from tasks.completion.cloud_files import ply
-from tasks.completion.shape_sources import Files, pcn_files, shapenet55_files
+from tasks.completion.shape_sources import Files, pcn_files
 from tasks.completion.synthetic_shapes import GeneratedShapes
-from tasks.data_task import SPLITS, SYNTHETIC, DataTask, Source, no_progress
+from tasks.data_task import SPLITS, SYNTHETIC, DataTask, Source
 from tasks.lra.fitted import at_most
 
 PUBLISHED = {"train": 28_974, "val": 800, "test": 1_200}
@@ -47,8 +47,6 @@ RELEASE = (
 PATHS = {
     "official": RELEASE,
     "slice": "a folder laid out like ShapeNetCompletion, with a PCN.json of what is in it",
-    "shapenet55": "the folder ShapeNet55-34 (https://github.com/yuxumin/PoinTr/blob/master/DATASET.md)"
-    " with shapenet_pc and the lists train.txt and test.txt in it",
 }
 MOST_MEMORY = 4 << 30  # bytes of generated shapes
 FITTED_TO = 64  # training shapes
@@ -89,7 +87,7 @@ class Clouds(Split):
             random = np.random.Generator(np.random.PCG64([seed, row] if self.drawn else i))
             view = int(random.integers(self.shapes.views)) if self.drawn else 0
             with self.reading():
-                seen, surface = self.shapes.pair(i, view, random)
+                seen, surface = self.shapes.pair(i, view)
             partial[row] = resampled(seen, self.input_points, random)
             complete[row] = (
                 surface if len(surface) == self.output_points else resampled(surface, self.output_points, random)
@@ -107,18 +105,19 @@ class Clouds(Split):
 class PCN(DataTask):
     """Point cloud completion.
 
-    `source`: `official` (`path`: the folder ShapeNetCompletion, read a batch at a time), `slice` (a part of it),
-    `shapenet55` (ShapeNet-55's folder) or `synthetic` (of `shapes`). `train`, `val` and `test` are the numbers of
-    shapes to generate, or at most to use of those that are read; `views`, of each to train. `validation=test` validates
-    on the test split, one object with it. `ignore_zeros` scores as PoinTr's code does, see `chamfer`; `f1_threshold` is
-    the distance below which a point counts as met, for clouds of few points that of neighbours. `asymmetry` of
-    generated shapes: see `synthetic_shapes`. Raises ValueError, in one line, before any data is touched.
+    `source`: `official` (`path`: the folder ShapeNetCompletion, read a batch at a time), `slice` (a part of it) or
+    `synthetic` (of `shapes`). `train`, `val` and `test` are the numbers of shapes to generate, or at most to use of
+    those that are read; `views`, of each to train. `validation=test` validates on the test split, one object with it.
+    `ignore_zeros` scores as PoinTr's code does, see `chamfer`; `f1_threshold` is the distance below which a point
+    counts as met, for clouds of few points that of neighbours. `asymmetry` of generated shapes: see
+    `synthetic_shapes`. Raises ValueError, in one line, before any data is touched.
     """
 
     metric = "cd_l1"
     higher_is_better = False
     baseline_name = "training_points"
     name = "completion/pcn"
+    patterns = (Pattern.NONCAUSAL_CROSS,)  # from points to seen points
 
     source: str = "official"
     pattern: Pattern | str = Pattern.NONCAUSAL_CROSS
@@ -141,8 +140,6 @@ class PCN(DataTask):
             raise ValueError(f"f1_threshold={self.f1_threshold} is no positive distance")
         synthetic_shapes.check(self.asymmetry or 0.0)
         super().__post_init__()
-        if self.pattern is not Pattern.NONCAUSAL_CROSS:
-            raise ValueError(f"{self.name} attends from points to seen points, noncausal_cross, not {self.pattern}")
         self.categories: tuple[str, ...] = ()
 
     def sources(self) -> dict[str, Source]:
@@ -232,7 +229,7 @@ class PCN(DataTask):
         """(T, m, 3) float32: the complete clouds of the first T training shapes, at most so many."""
         shapes = self.split("train").shapes
         random = np.random.Generator(np.random.PCG64([self.data_seed, BASELINE_SEED]))
-        pairs = (shapes.pair(shape, 0, random) for shape in range(min(most, len(shapes.labels))))
+        pairs = (shapes.pair(shape, 0) for shape in range(min(most, len(shapes.labels))))
         return torch.from_numpy(np.array([resampled(complete, self.output_points, random) for _, complete in pairs]))
 
     def training_points(self) -> np.ndarray:
@@ -241,7 +238,7 @@ class PCN(DataTask):
         random = np.random.Generator(np.random.PCG64([self.data_seed, BASELINE_SEED]))
         count = min(FITTED_TO, len(shapes.labels), self.output_points)
         points = -(-self.output_points // count)
-        drawn = [resampled(shapes.pair(shape, 0, random)[1], points, random) for shape in range(count)]
+        drawn = [resampled(shapes.pair(shape, 0)[1], points, random) for shape in range(count)]
         return resampled(np.concatenate(drawn), self.output_points, random)
 
     def best_reflection(self) -> Tensor:
@@ -251,7 +248,7 @@ class PCN(DataTask):
         """
         shapes = self.split("train").shapes
         random = np.random.Generator(np.random.PCG64([self.data_seed, BASELINE_SEED]))
-        pairs = [shapes.pair(shape, 0, random) for shape in range(min(FITTED_TO, len(shapes.labels)))]
+        pairs = [shapes.pair(shape, 0) for shape in range(min(FITTED_TO, len(shapes.labels)))]
         few = [[resampled(cloud, FITTED_POINTS, random) for cloud in pair] for pair in pairs]
         seen, surface = torch.from_numpy(np.array(few)).unbind(1)
         signs = [torch.tensor(sign) for sign in itertools.product((1.0, -1.0), repeat=3)][1:]
@@ -270,10 +267,7 @@ class PCN(DataTask):
 
     def _listed(self, progress: Progress) -> dict[str, Files]:
         """The shapes of each split that are used. Raises DataError."""
-        if self.source == "shapenet55":
-            self.categories, listed = shapenet55_files(self.path, self.data_seed)
-        else:
-            self.categories, listed = pcn_files(self.path, self.views)
+        self.categories, listed = pcn_files(self.path, self.views)
         self._counts = {name: len(part.labels) for name, part in listed.items()}
         if empty := [name for name, count in self._counts.items() if not count]:
             raise DataError(f"{listed[empty[0]].listed}:1: no shapes to {empty[0]}")

@@ -1,29 +1,22 @@
-"""Where the clouds of a split are: files that a list names, complete clouds to crop, or generated shapes.
+"""Where the clouds of a split are: files that a list names.
 
 The shapes of a split alternate between the categories, so that the first few are of all.
-`pair(shape, view, random)` gives one as it is stored, (partial (n, 3), complete (m, 3)) float32, and reads its files.
+`pair(shape, view)` gives one as it is stored, (partial (n, 3), complete (m, 3)) float32, and reads its files.
 
-- PCN (Yuan et al., 2018), as PoinTr's code reads it: `<split>/complete/<taxonomy>/<model>.pcd`, views of it at
-  `<split>/partial/<taxonomy>/<model>/00.pcd` and on (one, in the first release `<model>.pcd`, of those that are not to
-  train), and a JSON list of categories: taxonomy_id, taxonomy_name, and the models of train, val and test.
-- ShapeNet-55 (Yu et al., 2021): `train.txt` and `test.txt`, there or in `ShapeNet-55`, name complete clouds
-  `<taxonomy>-<model>.npy` in `shapenet_pc`. A cloud is centred and scaled into the unit ball; a quarter to three
-  quarters of its points, those farthest from a viewpoint on the unit sphere, are missing. (The published code takes
-  away those nearest to it, so it looks from the other side.) A tenth of `train.txt`, chosen by name and `data_seed`,
-  is held out for validation.
+PCN (Yuan et al., 2018), as PoinTr's code reads it: `<split>/complete/<taxonomy>/<model>.pcd`, views of it at
+`<split>/partial/<taxonomy>/<model>/00.pcd` and on (one, in the first release `<model>.pcd`, of those that are not to
+train), and a JSON list of categories: taxonomy_id, taxonomy_name, and the models of train, val and test.
 """
 
-import hashlib
-import json
 import os
-import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cache
 from pathlib import Path
-from typing import Any
+from typing import Annotated
 
 import numpy as np
+from pydantic import BaseModel, Field, TypeAdapter, ValidationError
 
 from tasks import data_sources, file_digests
 from tasks.checks import DataError, Progress
@@ -31,10 +24,17 @@ from tasks.completion.cloud_files import read_cloud
 from tasks.data_task import SPLITS
 from tasks.regular_files import open_regular
 
-Pair = tuple[np.ndarray, np.ndarray]
-CLOUD = re.compile(r"\w+-\w[\w.-]*\.npy", re.ASCII)
-NAME = re.compile(r"\w[\w.-]*", re.ASCII)  # cannot lead out of the folder
-TITLE = re.compile(r"\w[\w., -]*", re.ASCII)
+Name = Annotated[str, Field(pattern=r"^\w[\w.-]*$")]  # cannot lead out of the folder
+
+
+class Category(BaseModel):
+    """An entry of the list: the names of a category and of its models in each split."""
+
+    taxonomy_id: Name
+    taxonomy_name: Annotated[str, Field(pattern=r"^\w[\w., -]*$")]
+    train: list[Name]
+    val: list[Name]
+    test: list[Name]
 
 
 @dataclass(frozen=True)
@@ -57,9 +57,6 @@ class Files:
         files = [file for shape in range(len(self.complete)) for file in self.files(shape)]
         return file_digests.folder_identity(Path(os.path.commonpath(file.parent for file in files)), files)
 
-    def files(self, shape: int) -> list[Path]:
-        return [self.complete[shape]]
-
     def check(self, progress: Progress) -> None:
         """Raises DataError for a missing file."""
         names = cache(_names)
@@ -70,10 +67,9 @@ class Files:
 
     def read(self, progress: Progress) -> None:
         """Read every cloud. Raises DataError for one that is broken."""
-        random = np.random.Generator(np.random.PCG64(0))
         for shape in self._each(progress, "reading the clouds"):
             for view in range(self.views):
-                self.pair(shape, view, random)
+                self.pair(shape, view)
 
     def _each(self, progress: Progress, doing: str) -> Iterator[int]:
         for shape in range(len(self.complete)):
@@ -81,11 +77,7 @@ class Files:
             if shape % 100 == 99 or shape + 1 == len(self.complete):
                 progress(f"{doing} of {self.listed.name}", shape + 1, len(self.complete))
 
-
-class PcnFiles(Files):
-    """PCN's files: each view of a cloud has its own."""
-
-    def pair(self, shape: int, view: int, random: np.random.Generator) -> Pair:
+    def pair(self, shape: int, view: int) -> tuple[np.ndarray, np.ndarray]:
         return read_cloud(self._view(shape, view)), read_cloud(self.complete[shape])
 
     def files(self, shape: int) -> list[Path]:
@@ -100,29 +92,7 @@ class PcnFiles(Files):
         return file
 
 
-class ShapeNet55Files(Files):
-    """ShapeNet-55's: a view is what is left of a cloud; each time another one, if `random` is."""
-
-    def pair(self, shape: int, view: int, random: np.random.Generator) -> Pair:
-        file = self.complete[shape]
-        cloud = read_cloud(file)
-        cloud = cloud - cloud.mean(0)
-        radius = np.sqrt(np.square(cloud).sum(1).max())
-        if not radius > 0:
-            raise DataError(f"{file}:1: record 1: all points are one", "put the right file there")
-        cloud = cloud / radius
-        return crop(cloud, random), cloud
-
-
-def crop(cloud: np.ndarray, random: np.random.Generator) -> np.ndarray:
-    """The points of (n, 3) without the farthest from a viewpoint on the unit sphere, a quarter to three quarters."""
-    direction = random.standard_normal(3).astype(np.float32)
-    direction /= np.linalg.norm(direction)
-    missing = random.integers(len(cloud) // 4, 3 * len(cloud) // 4, endpoint=True)
-    return cloud[np.square(cloud - direction).sum(1).argsort()[: len(cloud) - missing]]
-
-
-def pcn_files(root: Path, views: int) -> tuple[tuple[str, ...], dict[str, PcnFiles]]:
+def pcn_files(root: Path, views: int) -> tuple[tuple[str, ...], dict[str, Files]]:
     """Categories, and the shapes of each split, of a folder laid out like PCN's. Raises DataError."""
     listed = root / "PCN.json"
     if not listed.is_file() and not data_sources.files_in(root, "*.json"):
@@ -132,86 +102,29 @@ def pcn_files(root: Path, views: int) -> tuple[tuple[str, ...], dict[str, PcnFil
     categories = _categories(listed)
     splits = {}
     for split in SPLITS:
-        entries = _in_turn({name: category[split] for name, category in categories.items()})
+        entries = _in_turn({name: getattr(category, split) for name, category in categories.items()})
         folder = root / split / "complete"
-        files = [folder / categories[name]["taxonomy_id"] / f"{model}.pcd" for name, model in entries]
+        files = [folder / categories[name].taxonomy_id / f"{model}.pcd" for name, model in entries]
         labels = _labels([name for name, _ in entries], list(categories))
-        splits[split] = PcnFiles(listed, files, labels, views if split == "train" else 1)
+        splits[split] = Files(listed, files, labels, views if split == "train" else 1)
     return tuple(categories), splits
 
 
-def shapenet55_files(root: Path, data_seed: int) -> tuple[tuple[str, ...], dict[str, ShapeNet55Files]]:
-    """Categories, and the shapes of each split, of a folder laid out like ShapeNet-55's. Raises DataError."""
-    folder = root / "ShapeNet-55" if (root / "ShapeNet-55").is_dir() else root
-    lists = {split: _cloud_names(folder / f"{split}.txt") for split in ("train", "test")}
-    if both := sorted(set(lists["train"]) & set(lists["test"])):
-        problem = f"{len(both)} shapes are in both train.txt and test.txt, {both[0]} among them"
-        raise DataError(f"{folder}: {problem}", "put the published lists there")
-
-    def shuffle_key(name: str) -> bytes:
-        return hashlib.blake2b(f"{data_seed}:{name}".encode(), digest_size=16).digest()
-
-    ordered = sorted(lists["train"], key=shuffle_key)
-    held = len(ordered) // 10
-    names = {"train": ordered[held:], "val": ordered[:held], "test": lists["test"]}
-    categories = sorted({name.split("-", 1)[0] for some in lists.values() for name in some})
-    splits = {}
-    for split in SPLITS:
-        some = names[split]
-        entries = _in_turn({c: [name for name in some if name.startswith(f"{c}-")] for c in categories})
-        files = [root / "shapenet_pc" / name for _, name in entries]
-        listed = folder / ("test.txt" if split == "test" else "train.txt")
-        splits[split] = ShapeNet55Files(listed, files, _labels([category for category, _ in entries], categories))
-    return tuple(categories), splits
-
-
-def _categories(listed: Path) -> dict[str, dict[str, Any]]:
+def _categories(listed: Path) -> dict[str, Category]:
     """Categories by name, of a JSON list. Raises DataError."""
+    cure = "put PoinTr's PCN.json there"
+    with data_sources.refusing(f"{listed}:1", cure), open_regular(listed, follow=True) as stream:
+        given = data_sources.content(stream, str(listed))
     try:
-        with open_regular(listed, follow=True) as stream:
-            given = json.loads(data_sources.content(stream, str(listed)))
-    except DataError:
-        raise
-    except (OSError, ValueError, RecursionError) as error:
-        line = getattr(error, "lineno", 1)
-        raise DataError(f"{listed}:{line}: no list of categories ({data_sources.one_line(error)[:80]})") from error
-    if not isinstance(given, list) or not given:
-        raise DataError(f"{listed}:1: no list of categories", "put PoinTr's PCN.json there")
-    categories: dict[str, dict[str, Any]] = {}
-    for number, category in enumerate(given, 1):
-        if wrong := _wrong(category, categories):
-            raise DataError(f"{listed}: category {number}: {wrong}", "put PoinTr's PCN.json there")
-        categories[category["taxonomy_name"]] = category
-    return categories
-
-
-def _wrong(category: Any, earlier: Mapping[str, Any]) -> str | None:
-    """What is wrong with an entry of the list."""
-    if not isinstance(category, dict):
-        return "no mapping"
-    for key, form in (("taxonomy_id", NAME), ("taxonomy_name", TITLE)):
-        if not isinstance(category.get(key), str) or not form.fullmatch(category[key]):
-            return f"{key} {str(category.get(key))[:40]!r} is no name"
-    if category["taxonomy_name"] in earlier:
-        return f"a second {category['taxonomy_name']}"
-    for split in SPLITS:
-        models = category.get(split)
-        if not isinstance(models, list):
-            return f"no list of models to {split}"
-        for number, model in enumerate(models, 1):
-            if not isinstance(model, str) or not NAME.fullmatch(model):
-                return f"model {number} to {split}, {str(model)[:40]!r}, is no name"
-    return None
-
-
-def _cloud_names(listed: Path) -> list[str]:
-    names = []
-    for number, line in data_sources.records_of(listed):
-        name = line.decode(errors="replace").strip()
-        if not CLOUD.fullmatch(name):
-            raise DataError(f"{listed}:{number}: {name[:60]!r} is no <taxonomy>-<model>.npy")
-        names.append(name)
-    return names
+        categories = TypeAdapter(list[Category]).validate_json(given)
+    except ValidationError as error:
+        first = error.errors()[0]
+        entry = "".join(f" {part}" if isinstance(part, str) else f" {part + 1}" for part in first["loc"])
+        raise DataError(f"{listed}: category{entry}: {data_sources.one_line(first['msg'])[:120]}", cure) from error
+    by_name = {category.taxonomy_name: category for category in categories}
+    if not by_name or len(by_name) < len(categories):
+        raise DataError(f"{listed}: {len(categories)} categories with {len(by_name)} different names", cure)
+    return by_name
 
 
 def _in_turn(of_categories: Mapping[str, Sequence[str]]) -> list[tuple[str, str]]:

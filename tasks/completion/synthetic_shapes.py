@@ -19,6 +19,7 @@ from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
 import numpy as np
+from scipy.spatial.transform import Rotation
 
 POOL = 3  # points that views are cut from, per point of a view
 SIZES = 4  # random numbers per shape for its proportions
@@ -47,7 +48,7 @@ class GeneratedShapes(NamedTuple):
     def views(self) -> int:
         return self.directions.shape[1]
 
-    def pair(self, shape: int, view: int, random: np.random.Generator) -> tuple[np.ndarray, np.ndarray]:
+    def pair(self, shape: int, view: int) -> tuple[np.ndarray, np.ndarray]:
         return self.seen(shape, view), self.complete[shape]
 
     def fingerprint(self) -> str:
@@ -238,10 +239,4 @@ def lopsided(points: np.ndarray, normals: np.ndarray, asymmetry: float) -> tuple
 
 def rotations(quaternions: np.ndarray) -> np.ndarray:
     """Rotations (S, 3, 3) of quaternions (S, 4) of any length: uniform if these are normally distributed."""
-    w, x, y, z = (quaternions / np.linalg.norm(quaternions, axis=1, keepdims=True)).T
-    rows = [
-        [1 - 2 * (y * y + z * z), 2 * (x * y - w * z), 2 * (x * z + w * y)],
-        [2 * (x * y + w * z), 1 - 2 * (x * x + z * z), 2 * (y * z - w * x)],
-        [2 * (x * z - w * y), 2 * (y * z + w * x), 1 - 2 * (x * x + y * y)],
-    ]
-    return np.array(rows).transpose(2, 0, 1)
+    return Rotation.from_quat(quaternions[:, [1, 2, 3, 0]]).as_matrix()  # of scipy, whose scalar comes last

@@ -66,7 +66,7 @@ class OwnText(Corpus):
 
     def _read(self, progress: Progress) -> Pieces:
         path = self.path
-        if folders_in(path, FOLDERS) and not (path / "dataset_dict.json").exists():
+        if folders_in(path, FOLDERS):
             return text_splits(path)
         if path.is_dir() and (files := files_in(path, f"*{TEXT}", f"*{TEXT}.gz")):
             return self._by_split([(ALL, TextFile.at(file)) for file in files])

@@ -24,8 +24,8 @@ from torchmetrics import MetricCollection
 from tasks.base import Batch, DataInfo, Predictor
 from tasks.checks import DataError, Progress
 from tasks.data import synthetic_numbers
-from tasks.data.arrow_rows import LONGEST_LIST
 from tasks.data.own_files import Entry, text_of
+from tasks.data.rows import LONGEST_LIST
 from tasks.data.sequences import OwnSequences
 from tasks.data.synthetic_numbers import LEVELS
 from tasks.examples import AnyExamples, Examples

@@ -1,8 +1,8 @@
-"""Rows of a user's files: CSV, JSON lines, Parquet, a data set that `datasets` saved (tasks/data/arrow_rows.py).
+"""Rows of a user's files: CSV, JSON lines, Parquet.
 
 `tables(path)` lists what is there by split; `Table.rows(columns)` reads the named columns, row by row. All input is
 hostile: only regular files are read, sizes have bounds, nothing is executed or fetched. Every defect is a DataError of
-one line with file, line (of a Parquet or Arrow file the row, from 1) and column.
+one line with file, line (of a Parquet file the row, from 1) and column.
 """
 
 import csv
@@ -12,14 +12,17 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from tasks.checks import DataError
-from tasks.data.arrow_rows import MOST_ROWS, TOO_MANY, parquet_cells, saved_cells
-from tasks.data_sources import LONGEST_LINE, decoded, json_object, not_utf8, one_line, records_of, refusing
+from tasks.data_sources import LONGEST_LINE, MIB, decoded, json_object, not_utf8, one_line, records_of, refusing
+from tasks.lm.parquet import is_text, parquet_file, refusing_arrow, require_unpackable
 from tasks.regular_files import require_regular
 
 MOST_FILES = 1000
+MOST_ROWS = 20_000_000  # of a table: each takes memory, however small the file is
+ROWS_AT_ONCE = 256  # of a Parquet file
+LONGEST_LIST = 1 << 20  # numbers
 SPLIT_NAMES = {"train": "train", "val": "val", "valid": "val", "validation": "val", "dev": "val", "test": "test"}
 ALL = "all"  # rows without a split of their own
-FORMATS = "a .csv, .tsv, .jsonl, .ndjson (each also .gz) or .parquet, a folder of them, or one of save_to_disk"
+FORMATS = "a .csv, .tsv, .jsonl, .ndjson (each also .gz) or .parquet, or a folder of them"
 
 
 class Row(NamedTuple):
@@ -29,8 +32,6 @@ class Row(NamedTuple):
 
 @dataclass(frozen=True)
 class Table:
-    """`file`: a file, or the folder of one saved split."""
-
     file: Path
     read: Callable[[Path, Sequence[str]], Iterator[Row]]
 
@@ -39,7 +40,7 @@ class Table:
         count = 0
         for count, row in enumerate(self.read(self.file, columns), 1):
             if count > MOST_ROWS:
-                raise DataError(f"{row.where}: more than {MOST_ROWS:,} rows", TOO_MANY)
+                raise DataError(f"{row.where}: more than {MOST_ROWS:,} rows", "put them into several files")
             yield row
         if not count:
             raise DataError(f"{self.file}: no rows", "put a file with rows there")
@@ -51,11 +52,6 @@ def tables(path: Path) -> dict[str, list[Table]]:
         if not path.is_dir():
             require_regular(path, follow=True)
             return {ALL: [table_of(path)]}
-        if (path / "dataset_dict.json").exists():
-            folders = folders_in(path, SPLIT_NAMES)
-            return by_split((SPLIT_NAMES[folder.name], Table(folder, saved_rows)) for folder in folders)
-        if (path / "state.json").exists():
-            return {ALL: [Table(path, saved_rows)]}
         files = sorted(file for file in path.iterdir() if ending(file) in READERS)
     if not files or len(files) > MOST_FILES:
         raise DataError(f"{path}: {len(files)} files with rows, not 1 to {MOST_FILES}", f"set task.path to {FORMATS}")
@@ -133,20 +129,61 @@ def json_rows(file: Path, columns: Sequence[str]) -> Iterator[Row]:
 
 
 def parquet_rows(file: Path, columns: Sequence[str]) -> Iterator[Row]:
-    return numbered(file, parquet_cells(file, lambda names: [position(name, names, file) for name in columns]))
+    """A file of a few bytes may hold a column of any type and size: each batch is checked before a cell is read."""
+    import pyarrow as pa
 
-
-def saved_rows(folder: Path, columns: Sequence[str]) -> Iterator[Row]:
-    return numbered(folder, saved_cells(folder, lambda names: [position(name, names, folder) for name in columns]))
-
-
-def numbered(path: Path, rows: Iterator[tuple[Any, ...]]) -> Iterator[Row]:
     number = 0
     try:
-        for number, cells in enumerate(rows, 1):
-            yield Row(f"{path}:{number}", cells)
+        with refusing_arrow(file, ()), parquet_file(file) as opened:
+            schema = opened.schema_arrow
+            fields = [schema.field(position(name, schema.names, file)) for name in columns]
+            require_unpackable(file, opened.metadata, columns)
+        texts = [field.name for field in fields if is_text(field.type)]  # a text that is repeated is kept once
+        with refusing_arrow(file, ()), parquet_file(file, read_dictionary=texts) as opened:
+            for batch in opened.iter_batches(ROWS_AT_ONCE, columns=list(columns)):
+                arrays = [batch.column(name) for name in columns]
+                arrays = [array.storage if isinstance(array, pa.ExtensionArray) else array for array in arrays]
+                for name, array in zip(columns, arrays, strict=True):
+                    _check(array, f"{file}: column '{name[:40]}'")
+                for row in range(len(batch)):
+                    cells = tuple(array[row].as_py() for array in arrays)
+                    number += 1
+                    yield Row(f"{file}:{number}", cells)
     except UnicodeDecodeError as error:
-        raise not_utf8(f"{path}:{number + 1}", error) from error
+        raise not_utf8(f"{file}:{number + 1}", error) from error
+
+
+def _check(column: Any, where: str) -> None:
+    """Raises DataError for a column of other types, or with a cell beyond the bounds; pyarrow's errors if it lies."""
+    import pyarrow as pa
+    import pyarrow.compute as pc
+
+    kind = column.type
+    if not (is_text(kind) or _is_number(kind.value_type if _is_list(kind) else kind)):
+        raise DataError(f"{where} holds {one_line(kind)[:40]}, no texts, numbers or lists of numbers")
+    try:
+        column.validate(full=True)
+    except pa.ArrowInvalid as error:
+        if "UTF8" not in str(error):  # of which reading a cell says the row
+            raise
+    texts = column.dictionary if pa.types.is_dictionary(kind) else column
+    if is_text(texts.type) and (pc.max(pc.binary_length(texts)).as_py() or 0) > LONGEST_LINE:
+        raise DataError(f"{where}: more than {LONGEST_LINE // MIB} MiB in a cell")
+    if _is_list(kind) and (pc.max(pc.list_value_length(column)).as_py() or 0) > LONGEST_LIST:
+        raise DataError(f"{where}: more than {LONGEST_LIST:,} numbers in a cell")
+
+
+def _is_number(kind: Any) -> bool:
+    from pyarrow import types
+
+    kind = kind.value_type if types.is_dictionary(kind) else kind
+    return types.is_boolean(kind) or types.is_integer(kind) or types.is_floating(kind) or types.is_null(kind)
+
+
+def _is_list(kind: Any) -> bool:
+    from pyarrow import types
+
+    return types.is_list(kind) or types.is_large_list(kind) or types.is_fixed_size_list(kind)
 
 
 def position(name: str, header: Sequence[str], where: object) -> int:
@@ -163,7 +200,6 @@ def position(name: str, header: Sequence[str], where: object) -> int:
     return list(header).index(name)
 
 
-SAVED = ("dataset_dict.json", "state.json", "*.arrow", "*/state.json", "*/*.arrow")  # of save_to_disk
 READERS = {
     ".csv": csv_rows,
     ".tsv": csv_rows,
@@ -172,4 +208,4 @@ READERS = {
     ".parquet": parquet_rows,
 }
 TOKENIZER = ("tokenizer.json", "tokenizer_config.json", "vocab.json", "encoder.json", "vocab.bpe")
-READS = (*(f"*{end}{packed}" for end in READERS for packed in ("", ".gz")), *SAVED, *TOKENIZER)  # in a folder
+READS = (*(f"*{end}{packed}" for end in READERS for packed in ("", ".gz")), *TOKENIZER)  # in a folder

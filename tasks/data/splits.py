@@ -1,6 +1,6 @@
 """Which split a row belongs to, and which test examples are copies of training examples.
 
-Files or saved splits named train, val (valid, validation, dev) and test are those splits; `split_column` names a column
+Files named train, val (valid, validation, dev) and test are those splits; `split_column` names a column
 with these words; otherwise rows are divided by `fractions`. Rows of equal content go to the same split, so a division
 makes no copies, and it depends on the contents and `data_seed` alone, not on the order of the rows. Where there is no
 val, `fractions[1]` of the training rows are held out in the same way.

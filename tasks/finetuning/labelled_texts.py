@@ -27,7 +27,7 @@ import numpy as np
 import torch
 
 from models.attention.base import Pattern
-from tasks.base import Batch, DataInfo, Split
+from tasks.base import SELF, Batch, DataInfo, Split
 from tasks.checks import DataError, Progress, at_least
 from tasks.data_task import SLICE, SPLITS, SYNTHETIC, CachedSet, Source
 from tasks.examples import AnyExamples, Examples
@@ -37,6 +37,7 @@ from tasks.lm.text_sources import HubFiles
 from tasks.lm.tokenizers import dtype
 from tasks.lra.one_label import OneLabel
 from tasks.mlm import tokens as token_ids
+from tasks.seq2seq.pairs import padded
 from tasks.seq2seq.vocabulary import BOS, EOS, PADDING, SPECIAL_ROWS
 
 HELD_OUT = 20  # training examples per validation example, where no published part validates
@@ -90,13 +91,10 @@ class TextSplit(Split):
     def batch(self, indices: Sequence[int]) -> Batch:
         index = self.checked(indices)
         rows = [row for number in self.numbers[index].tolist() for row in self._sequences(number)]
-        tokens = np.full((len(rows), max(map(len, rows), default=0)), PADDING, np.int64)
-        for padded, row in zip(tokens, rows, strict=True):
-            padded[: len(row)] = row
+        tokens = padded(rows)
         if self.texts > 2:
-            tokens = tokens.reshape(len(index), self.texts - 1, -1)
-        label = self.labels[index].astype(np.int64)
-        return {"tokens": torch.from_numpy(tokens), "label": torch.from_numpy(label)}
+            tokens = tokens.unflatten(0, (len(index), self.texts - 1))
+        return {"tokens": tokens, "label": torch.from_numpy(self.labels[index].astype(np.int64))}
 
     def _sequences(self, number: int) -> list[np.ndarray]:
         first, *others = (self.examples.tokens_of(number * self.texts + i) for i in range(self.texts))
@@ -111,14 +109,8 @@ class TextSplit(Split):
 
 def cut(a: np.ndarray, b: np.ndarray, room: int) -> tuple[np.ndarray, np.ndarray]:
     """The beginnings of two texts, `room` tokens in all at most: the longer one is cut, then both."""
-    half = room // 2
-    if len(a) + len(b) <= room:
-        return a, b
-    if len(b) <= half:
-        return a[: room - len(b)], b
-    if len(a) <= room - half:
-        return a, b[: room - len(a)]
-    return a[: room - half], b[:half]
+    of_second = min(len(b), max(room // 2, room - len(a)))
+    return a[: room - of_second], b[:of_second]
 
 
 @dataclass(kw_only=True, eq=False, repr=False)
@@ -137,6 +129,7 @@ class LabelledTexts(token_ids.PretrainingTokens, OneLabel):
     metric = "acc"
     higher_is_better = True
     baseline_name = "majority_class"
+    patterns = SELF
 
     classes: ClassVar[int]  # or answers
     texts: ClassVar[int]  # of an example
@@ -162,8 +155,6 @@ class LabelledTexts(token_ids.PretrainingTokens, OneLabel):
         at_least(1, second_length=self.second_length, examples=self.examples)
         self.check_tokens()
         super().__post_init__()
-        if self.pattern.cross:
-            raise ValueError(f"{self.name} has no second sequence to attend to: pattern={self.pattern}")
 
     @property
     def is_choice(self) -> bool:

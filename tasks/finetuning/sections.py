@@ -23,11 +23,10 @@ from tasks.checks import DataError
 from tasks.data_task import SPLITS
 from tasks.lm.text_sources import text_splits
 from tasks.mlm import topics
-from tasks.probe.draws import Draws
+from tasks.probe.draws import HELD_BACK, Draws
 
 VERSION = 4  # part of the cache key: raise it when the same seed gives other examples
 SECTION = topics.SECTION  # words
-HELD_BACK = 8  # training examples per validation example, and per test example
 STREAM = 0x5EC7  # of the random numbers, and the split's number
 COUNTS = {"train": 1024, "val": 256, "test": 256}  # generated sections
 

@@ -29,8 +29,8 @@ from torchmetrics import MetricCollection
 
 from models.attention.base import Pattern
 from tasks.base import Batch, DataInfo, Predictor
-from tasks.checks import DataError, Progress, at_least, one_of
-from tasks.data_task import SLICE, SYNTHETIC, DataTask, Source, no_progress
+from tasks.checks import DataError, Progress, at_least, no_progress, one_of
+from tasks.data_task import SLICE, SYNTHETIC, DataTask, Source
 from tasks.forecasting import synthetic_series
 from tasks.forecasting.datasets import DATASETS, Dataset
 from tasks.forecasting.errors import ErrorsInUnits, ForecastErrors, window_errors
@@ -191,19 +191,15 @@ class Forecasting(DataTask):
         simple = {name: partial(predictor, forecast) for name, forecast in forecasts.items()}
         sets = (self.split("train"), self.split("val"), TIME_FEATURES[self.time])
         ridge = partial(RidgeForecast.fitted, *sets, seen=seen)
-        shared = (
-            {"dlinear": partial(ridge, from_last=False, calendar=False, shared=True)} if self.original_units else {}
-        )
-        return (
-            simple
-            | shared
-            | {
-                "ridge": partial(ridge, from_last=False, calendar=False),
-                "ridge_from_last": partial(ridge, from_last=True, calendar=False),
-                "ridge_calendar": partial(ridge, from_last=False, calendar=True),
-                "ridge_calendar_from_last": partial(ridge, from_last=True, calendar=True),
-            }
-        )
+        shared = {"dlinear": partial(ridge, shared=True)} if self.original_units else {}
+        return {
+            **simple,
+            **shared,
+            "ridge": ridge,
+            "ridge_from_last": partial(ridge, from_last=True),
+            "ridge_calendar": partial(ridge, calendar=True),
+            "ridge_calendar_from_last": partial(ridge, from_last=True, calendar=True),
+        }
 
     def tokens(self, batch: Batch) -> int:
         return batch["past"].shape[0] * (self.seq_len + self.pred_len)

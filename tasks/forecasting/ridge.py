@@ -48,8 +48,8 @@ class RidgeForecast:
         val: Windows,
         fields: Sequence[str],
         *,
-        from_last: bool,
-        calendar: bool,
+        from_last: bool = False,
+        calendar: bool = False,
         shared: bool = False,
         seen: int | None = None,
     ) -> "RidgeForecast":

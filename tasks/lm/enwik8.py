@@ -19,29 +19,15 @@ from tasks.lm.text_sources import Corpus, Pieces
 SHARES = (0.9, 0.05, 0.05)
 
 
-@dataclass(frozen=True)
-class Text:
-    """`sha256`, hexadecimal: of the text in the archive."""
-
-    download: Download
-    sha256: str
-
-
-ENWIK8 = Text(
-    Download(
-        "http://mattmahoney.net/dc/enwik8.zip",
-        36_445_475,
-        "547994d9980ebed1288380d652999f38a14fe291a6247c157c3d33d4932534bc",
-    ),
-    "2b49720ec4d78c3c9fabaee6e4179a5e997302b3a70029f30f2d582218c024a8",
+ENWIK8 = Download(
+    "http://mattmahoney.net/dc/enwik8.zip",
+    36_445_475,
+    "547994d9980ebed1288380d652999f38a14fe291a6247c157c3d33d4932534bc",
 )
-TEXT8 = Text(
-    Download(
-        "http://mattmahoney.net/dc/text8.zip",
-        31_344_016,
-        "a6640522afe85d1963ad56c05b0ede0a0c000dddc9671758a6cc09b7a38e5232",
-    ),
-    "6e890197040d37d85beb962ae1f041ff1d9a9ca8d20c7d99c85027eebf51dca7",
+TEXT8 = Download(
+    "http://mattmahoney.net/dc/text8.zip",
+    31_344_016,
+    "a6640522afe85d1963ad56c05b0ede0a0c000dddc9671758a6cc09b7a38e5232",
 )
 
 
@@ -51,13 +37,14 @@ class Enwik8(Corpus):
     .gz, which is cut in the same shares) or `synthetic`, see `Corpus`."""
 
     name = "lm/enwik8"
-    text: ClassVar[Text] = ENWIK8
+    archive: ClassVar[Download] = ENWIK8
+    sha256: ClassVar[str] = "2b49720ec4d78c3c9fabaee6e4179a5e997302b3a70029f30f2d582218c024a8"  # of the text in it
 
     source: str = "official"
 
     def sources(self) -> dict[str, Source]:
-        copy = f"a copy of {self.text.download.url}, packed or not"
-        identity = partial(self.identity, sha256=self.text.sha256)
+        copy = f"a copy of {self.archive.url}, packed or not"
+        identity = partial(self.identity, sha256=self.sha256)
         return {
             "official": Source(self._official, identity, path=copy, complete=True),
             **super().sources(),
@@ -68,15 +55,12 @@ class Enwik8(Corpus):
         return cut(self.path, SHARES, marks=())
 
     def _official(self, progress: Progress) -> Pieces:
-        file = self.path or self.text.download.fetch(self.data_root / "downloads", progress)
+        file = self.path or self.archive.fetch(self.data_root / "downloads", progress)
         with opened_text(file) as stream, refusing(file):
-            size, digest = 0, hashlib.sha256()
-            while block := stream.read(1 << 20):
-                size += len(block)
-                digest.update(block)
-        if digest.hexdigest() != self.text.sha256:
+            digest, size = hashlib.file_digest(stream, "sha256").hexdigest(), stream.tell()
+        if digest != self.sha256:
             problem = f"{file}: {size:,} bytes, not the published text"
-            raise DataError(problem, f"put {self.text.download.url} there, or read it with task.source={SLICE}")
+            raise DataError(problem, f"put {self.archive.url} there, or read it with task.source={SLICE}")
         return cut(file, SHARES, marks=())
 
 
@@ -84,4 +68,5 @@ class Text8(Enwik8):
     """31 MB."""
 
     name = "lm/text8"
-    text = TEXT8
+    archive = TEXT8
+    sha256 = "6e890197040d37d85beb962ae1f041ff1d9a9ca8d20c7d99c85027eebf51dca7"

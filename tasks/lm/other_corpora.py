@@ -64,14 +64,10 @@ def pages() -> list[Piece]:
     return list(openwebtext.divided(rows, openwebtext.held_out(sum(piece.count for piece in rows)))[1])
 
 
-def tiny_stories() -> list[Piece]:
-    return list(TINY_STORIES.rows(None)["test"])
-
-
-PUBLISHED: Mapping[str, tuple[HubFiles, Callable[[str], list[Piece]]]] = {
+PUBLISHED: Mapping[str, tuple[HubFiles, Callable[[], Sequence[Piece]]]] = {
     "pile": (PILE, pile),
     "openwebtext": (openwebtext.HUB, pages),
-    "tiny_stories": (TINY_STORIES, tiny_stories),
+    "tiny_stories": (TINY_STORIES, lambda: TINY_STORIES.rows(None)["test"]),
 }
 
 

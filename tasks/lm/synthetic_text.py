@@ -14,7 +14,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from tasks.lm.documents import Document
-from tasks.probe.draws import Draws
+from tasks.probe.draws import Numbered
 
 VERSION = 1  # part of the cache key: raise it when the same seed gives other stories
 FIRST, SECOND, TRADES, TOWNS, ANIMALS = (
@@ -50,8 +50,6 @@ LONGEST = max(
     for form in (INTRODUCTION, QUESTION)
 )
 SHORTEST_FILLER = len(FILLER_SENTENCE.format(*(min(words, key=len) for words in FILLER)))
-STREAM = 0x16D0  # of the random numbers, and the split's number
-AT_ONCE = 64  # stories of a piece
 
 
 def check(documents: int, document_bytes: int, names: int, distance: int) -> None:
@@ -69,14 +67,10 @@ def check(documents: int, document_bytes: int, names: int, distance: int) -> Non
         raise ValueError(f"distance={distance} is not between 0 and {most}: {settings}")
 
 
-@dataclass(frozen=True)
-class Stories:
-    """Stories first..first + count of a split."""
+@dataclass(frozen=True, kw_only=True)
+class Stories(Numbered):
+    stream, at_once = 0x16D0, 64
 
-    seed: int
-    split: int
-    first: int
-    count: int
     document_bytes: int
     names: int
     distance: int
@@ -86,7 +80,7 @@ class Stories:
         return self.count * self.document_bytes
 
     def documents(self) -> Iterator[Document]:
-        draws = Draws(self.seed, STREAM + self.split, range(self.first, self.first + self.count))
+        draws = self.draws()
         step = (self.document_bytes - self.distance) // (self.names + 2)
         order = draws.orders(len(NAMES))[:, : self.names]
         traits = np.stack([draws.integers(len(words), self.names) for words in (TRADES, TOWNS, ANIMALS)], 2)
@@ -119,9 +113,3 @@ class Stories:
                 sentence = FILLER_SENTENCE.format(*(words[number] for words, number in chosen))
             position += len(sentence)
             yield sentence
-
-
-def stories(count: int, *, seed: int, split: int, document_bytes: int, names: int, distance: int) -> list[Stories]:
-    """Pieces with this number of stories; fewer are the beginning of more."""
-    settings = {"document_bytes": document_bytes, "names": names, "distance": distance}
-    return [Stories(seed, split, first, min(AT_ONCE, count - first), **settings) for first in range(0, count, AT_ONCE)]

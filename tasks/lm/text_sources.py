@@ -14,6 +14,7 @@ from tasks.lm import synthetic_text
 from tasks.lm.documents import Piece, TextFile, members
 from tasks.lm.language_modelling import LanguageModelling
 from tasks.lm.parquet import ParquetRows, parquet_rows
+from tasks.lm.synthetic_text import Stories
 
 Pieces = Mapping[str, Sequence[Piece]]  # of each split
 
@@ -22,7 +23,6 @@ MEMBER = re.compile(rf"(?:[^/]+/)*({'|'.join(FOLDERS)})/[^/]+\.txt")
 TEXTS = ("*.txt", "*.txt.gz")
 LAYOUT = "a folder or tar archive with train/, validation/ and test/ of .txt files, one document each"
 ENDS = re.compile(r"(\.(tar|tgz|zip|gz|bz2|xz))+$")
-HELD_BACK = 8  # training stories per validation story, and per test story
 
 
 class HubFiles(NamedTuple):
@@ -78,7 +78,7 @@ class Corpus(LanguageModelling):
             **hub,
             SLICE: Source(self.read_slice, self.identity, path=LAYOUT, requires_path=True),
             SYNTHETIC: Source(
-                self._generated,
+                lambda progress: Stories.splits(self.documents, SPLITS, seed=self.data_seed, **self._story()),
                 lambda: {"version": synthetic_text.VERSION, "documents": self.documents, **self._story()},
                 check=lambda: synthetic_text.check(self.documents, **self._story()),
             ),
@@ -101,14 +101,6 @@ class Corpus(LanguageModelling):
 
     def _story(self) -> dict[str, int]:
         return {"document_bytes": self.document_bytes, "names": self.names, "distance": self.distance}
-
-    def _generated(self, progress: Progress) -> Pieces:
-        few = -(-self.documents // HELD_BACK)
-        counts = {"train": self.documents, "val": few, "test": few}
-        return {
-            name: synthetic_text.stories(counts[name], seed=self.data_seed, split=number, **self._story())
-            for number, name in enumerate(SPLITS)
-        }
 
 
 def text_splits(path: Path) -> Pieces:

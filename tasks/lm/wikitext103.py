@@ -22,11 +22,10 @@ from tasks.regular_files import open_regular
 LINES = {"train": 1_801_350, "val": 3_760, "test": 4_358}
 NAMES = {"train": "train", "val": "valid", "test": "test"}  # of the splits in file names
 ZIP = Download(
-    "https://s3.amazonaws.com/research.metamind.io/wikitext/wikitext-103-raw-v1.zip",
+    "https://wikitext.smerity.com/wikitext-103-raw-v1.zip",
     191_984_949,
     "91c00ae287f0d699e18605c84afc9e45c192bc6b7797ff8837e5474655a33794",
 )
-MIRROR = Download("https://wikitext.smerity.com/wikitext-103-raw-v1.zip", ZIP.size, ZIP.sha256)  # the author's
 HUB = HubFiles(
     "Salesforce/wikitext",
     "b08601e04326c79dfdd32d625aee71d232d685c3",
@@ -76,13 +75,7 @@ class WikiText103(Corpus):
         if self.path is not None and self.path.is_dir():
             return self._articles(self.path)
         folder = self.data_root / "downloads"
-        try:
-            file = ZIP.at(self.path, folder, progress)
-        except DataError:
-            if self.path is not None:
-                raise
-            file = MIRROR.fetch(folder, progress)
-        return self._articles(unpacked(file, folder / "wikitext-103-raw"))
+        return self._articles(unpacked(ZIP.at(self.path, folder, progress), folder / "wikitext-103-raw"))
 
     def _hub(self, progress: Progress) -> Pieces:
         """The official files, put together again below `data_root`."""

@@ -25,7 +25,7 @@ import torch.nn.functional as F
 
 from models.attention.base import Pattern
 from tasks import data_sources
-from tasks.base import Batch, DataInfo, Split
+from tasks.base import SELF, Batch, DataInfo, Split
 from tasks.checks import DataError, Progress, at_least
 from tasks.data_task import SLICE, SPLITS, Source
 from tasks.examples import AnyExamples, Examples, Shards, content_hash, fingerprint
@@ -123,6 +123,7 @@ class SequenceClassification(OneLabel):
     shift: ClassVar[int] = 0  # of cached ids
     per_example: ClassVar[int] = 1  # sequences
     padding_id: ClassVar[int | None] = 0
+    patterns = SELF
 
     pattern: Pattern | str = Pattern.NONCAUSAL_SELF
     max_length: int
@@ -138,8 +139,6 @@ class SequenceClassification(OneLabel):
         at_least(1 + self.append_eos, max_length=self.max_length)
         at_least(1, **self.sizes, drop_remainder=self.drop_remainder)
         super().__post_init__()
-        if self.pattern.cross:
-            raise ValueError(f"{self.name} has no second sequence to attend to: pattern={self.pattern}")
 
     def path_source(self, read: Callable, identity: Callable, *, official: bool = False, **options: Any) -> Source:
         """A source in `path`."""

@@ -11,18 +11,16 @@ Our readings:
 - With `max_length` 256, 64 or 16 the picture is the mean over squares of 2 x 2, 4 x 4 or 8 x 8 pixels.
 """
 
-import io
 import math
-import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
-from pathlib import Path
-from typing import Any
+from pathlib import Path, PurePath
+from typing import IO, Any
 
 import numpy as np
 
-from tasks import data_sources, file_digests
+from tasks import data_sources
 from tasks.base import Predictor
 from tasks.checks import DataError, Progress
 from tasks.data_sources import Download
@@ -32,17 +30,15 @@ from tasks.lra import synthetic_image
 from tasks.lra.classification import PUBLISHED_SPLITS, SequenceClassification
 from tasks.lra.classifiers import LinearDiscriminant
 from tasks.lra.fitted import at_most, nearest
-from tasks.regular_files import read_bytes
 
 ARCHIVE = Download(
     "https://www.cs.toronto.edu/~kriz/cifar-10-binary.tar.gz",
     170_052_171,
     "c4a38c50a1bc5f3a1c5537f2155ab9d68f9f25eb1ed8d9ddda3db29a59bca1dd",
 )
-MEMBERS = {"train": [f"data_batch_{i}.bin" for i in range(1, 6)], "test": ["test_batch.bin"]}
+FILES = ("data_batch_*.bin", "test_batch.bin")  # in the archive: to train and to test
 HUB = ("uoft-cs/cifar10", "0b2714987fa478483af9968de7c934580d0bb9a2")
 TFDS = "cifar10:3.0.2"
-LARGEST_SPRITE = 1 << 30  # bytes
 SIDE = 32
 RECORD = 1 + 3 * SIDE * SIDE  # bytes of a picture in the archive
 LENGTHS = {(SIDE // block) ** 2: block for block in (1, 2, 4, 8)}  # pixels that remain: side of the squares averaged
@@ -57,9 +53,9 @@ class Image(SequenceClassification):
     """LRA Image.
 
     `source`: `official` (the archive at Toronto, or `path` to a copy), `hf`, `tfds`, `slice` (`path`: a folder with
-    `cifar10_train_*.png` and `cifar10_test_*.png`, pictures one after another, and `cifar10_{train,test}_labels.txt`,
-    a class number in each line) or `synthetic` (of `synthetic_image`, which `noise` and `silhouette` belong to).
-    Raises ValueError for a `max_length` that is no square picture.
+    files of the archive, `data_batch_*.bin` and `test_batch.bin`, of any number of pictures) or `synthetic` (of
+    `synthetic_image`, which `noise` and `silhouette` belong to). Raises ValueError for a `max_length` that is no square
+    picture.
     """
 
     name = "lra/image"
@@ -89,7 +85,7 @@ class Image(SequenceClassification):
         of_pictures = {
             "official": archive,
             **self.libraries(HUB, TFDS, self._library),
-            SLICE: self.path_source(self._slice, self._slice_identity),
+            SLICE: self.path_source(self._slice, self.identity),
             SYNTHETIC: self.generated(
                 synthetic_image, noise=self.noise, silhouette=self.silhouette, block=LENGTHS[self.max_length]
             ),
@@ -121,7 +117,8 @@ class Image(SequenceClassification):
 
     def _official(self, progress: Progress) -> dict[str, Pictures]:
         file = ARCHIVE.at(self.path, self.data_root / "downloads", progress)
-        return read_archive(file)
+        members = data_sources.archive(file, lambda name: any(PurePath(name).match(pattern) for pattern in FILES))
+        return read_batches(((f"{file}/{name}", stream) for name, stream in members), file)
 
     def _library(self, rows: Sequence[Mapping[str, Any]], where: str, progress: Progress) -> Pictures:
         colours, labels = [], []
@@ -136,24 +133,8 @@ class Image(SequenceClassification):
                 progress(f"reading {where}", number, max(number, len(rows)))
         return np.array(colours, np.uint8).reshape(-1, SIDE, SIDE, 3), np.array(labels, np.uint8)
 
-    def _slice_files(self) -> dict[str, tuple[Path, list[Path]]]:
-        files = {}
-        for name in PUBLISHED_SPLITS:
-            labels = data_sources.only_file(self.path, f"cifar10_{name}_labels.txt")
-            files[name] = labels, data_sources.files_in(self.path, f"cifar10_{name}_*.png")
-            if not files[name][1]:
-                reason = f"No such file, cifar10_{name}_*.png"
-                raise DataError(f"{self.path}:1: {reason}", "set task.path to the folder with it")
-        return files
-
-    def _slice_identity(self) -> dict[str, Any]:
-        return {
-            name: [file_digests.identity(file) for file in (labels, *sprites)]
-            for name, (labels, sprites) in self._slice_files().items()
-        }
-
     def _slice(self, progress: Progress) -> dict[str, Pictures]:
-        return {name: read_sprites(*files) for name, files in self._slice_files().items()}
+        return read_batches(opened(data_sources.files_in(self.path, *FILES)), self.path)
 
 
 def grey(colours: np.ndarray) -> np.ndarray:
@@ -177,52 +158,31 @@ def class_of(label: Any, where: str) -> int:
     return int(label)
 
 
-def read_archive(file: Path) -> dict[str, Pictures]:
-    """Pictures of the published archive. Raises DataError."""
-    wanted = {name for names in MEMBERS.values() for name in names}
-    by_member: dict[str, np.ndarray] = {}
-    for member, stream in data_sources.archive(file, lambda name: name.rsplit("/", 1)[-1] in wanted):
-        where = f"{file}/{member}"
-        data = np.frombuffer(data_sources.content(stream, where), np.uint8)
+def opened(files: Iterable[Path]) -> Iterator[tuple[str, IO[bytes]]]:
+    for file in files:
+        with data_sources.opened_text(file) as stream:
+            yield str(file), stream
+
+
+def read_batches(batches: Iterable[tuple[str, IO[bytes]]], where: Path) -> dict[str, Pictures]:
+    """Pictures of (name, content) of files of the archive, in the order of their names. Raises DataError."""
+    by_split: dict[str, dict[str, np.ndarray]] = {name: {} for name in PUBLISHED_SPLITS}
+    for name, stream in batches:
+        data = np.frombuffer(data_sources.content(stream, name), np.uint8)
         if not data.size or data.size % RECORD:
-            raise DataError(f"{where}:1: {data.size:,} bytes are no whole number of pictures")
-        by_member[member.rsplit("/", 1)[-1]] = records = data.reshape(-1, RECORD)
+            raise DataError(f"{name}:1: {data.size:,} bytes are no whole number of pictures")
+        records = data.reshape(-1, RECORD)
         for wrong in np.flatnonzero(records[:, 0] >= CLASSES)[:1]:
-            class_of(int(records[wrong, 0]), f"{where}:{wrong + 1}")
-    if missing := sorted(wanted - by_member.keys()):
-        raise DataError(f"{file}: no {missing[0]} in it", f"put {ARCHIVE.url} there")
-    return {split: unpack(np.concatenate([by_member[name] for name in names])) for split, names in MEMBERS.items()}
+            class_of(int(records[wrong, 0]), f"{name}:{wrong + 1}")
+        by_split["test" if name.endswith(FILES[1]) else "train"][name] = records
+    if empty := [split for split, some in by_split.items() if not some]:
+        raise DataError(f"{where}: no pictures to {empty[0]}", f"put the files of {ARCHIVE.url} there")
+    return {split: unpack(np.concatenate([some[name] for name in sorted(some)])) for split, some in by_split.items()}
 
 
 def unpack(records: np.ndarray) -> Pictures:
     """Records (n, RECORD) of the class and all levels of red, of green, of blue -> pictures."""
     return records[:, 1:].reshape(-1, 3, SIDE, SIDE).transpose(0, 2, 3, 1), records[:, 0].copy()
-
-
-def read_sprites(labels: Path, sprites: list[Path]) -> Pictures:
-    """Pictures of the PNG files, in order, and their classes, one per line. Raises DataError."""
-    import PIL.Image
-
-    pictures = []
-    for file in sprites:
-        try:
-            data = io.BytesIO(read_bytes(file, LARGEST_SPRITE, follow=True))
-            with PIL.Image.open(data, formats=["PNG"]) as image:
-                colours = np.asarray(image)
-        except Exception as error:  # decoders raise many kinds of errors
-            raise DataError(f"{file}:1: no PNG ({data_sources.one_line(error)[:80]})", "put it there whole") from error
-        rows = colours.ndim == 3 and colours.shape[1] == SIDE**2  # a picture in each, or one picture
-        fits = colours.dtype == np.uint8 and (rows or colours.shape[:2] == (SIDE, SIDE)) and colours.shape[2:] == (3,)
-        if not fits:
-            content = f"{colours.dtype} {colours.shape}"
-            raise DataError(f"{file}:1: {content} is no number of {SIDE} x {SIDE} colour pictures")
-        pictures.append(colours.reshape(-1, SIDE, SIDE, 3))
-    texts = [(f"{labels}:{number}", line.decode(errors="replace")) for number, line in data_sources.records_of(labels)]
-    numbers = [class_of(int(text) if re.fullmatch("[0-9]", text) else text, where) for where, text in texts]
-    count = sum(map(len, pictures))
-    if len(numbers) != count:
-        raise DataError(f"{labels}:{len(numbers)}: {len(numbers)} classes for {count} pictures")
-    return np.concatenate(pictures), np.array(numbers, np.uint8)
 
 
 def levels(tokens: np.ndarray, size: int) -> np.ndarray:

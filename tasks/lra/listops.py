@@ -1,8 +1,8 @@
 """ListOps: the value of a nested expression of up to 2000 tokens, ten classes (Tay et al., Long Range Arena, 2021).
 
-Source of the data: LRA's files (`lra_release/listops-1000/basic_{train,val,test}.tsv`), LRA's generator
-(google-research/long-range-arena `lra_benchmarks/data/listops.py`, see `listops_generator`), or a slice of the older
-set of Nangia and Bowman. 96,000 / 2,000 / 2,000 examples, accuracy in percent.
+Source of the data: LRA's files (`lra_release/listops-1000/basic_{train,val,test}.tsv`) or LRA's generator
+(google-research/long-range-arena `lra_benchmarks/data/listops.py`, see `listops_generator`). 96,000 / 2,000 / 2,000
+examples, accuracy in percent.
 
 Our readings:
 - Parentheses are dropped and ids fixed (LRA's input pipeline): 15 symbols, padding and unknown make 17 rows.
@@ -34,22 +34,21 @@ from tasks.lra import listops_generator as generator
 from tasks.lra.classification import SequenceClassification, SequenceSplit, padded, split_off
 from tasks.lra.classifiers import Lookup
 from tasks.lra.fitted import at_most, boosted
-from tasks.lra.listops_counts import depth_counts
+from tasks.lra.listops_counts import DIGITS, depth_counts, digit_values
 from tasks.lra.listops_generator import Grammar
 
 GENERATED, OFFICIAL = "generated", "official"
 PAPER = {"train": 96_000, "val": 2_000, "test": 2_000}
 FIT_ON = 64_000  # expressions for boosted trees, whose fit then takes less than a minute on one core
-SLICE_FILE = "listops_d20s_test.tsv"  # or .tsv.gz
 
 
 @dataclass(kw_only=True, eq=False, repr=False)
 class ListOps(SequenceClassification):
-    """LRA ListOps. `path` is the folder of the official files or of a slice.
+    """LRA ListOps. `path` is the folder of the official files, or of the same files with fewer lines (`slice`).
 
     `max_length` bounds generated expressions (strictly) and cuts all others; the other bounds and `data_seed` concern
-    generated data (the seed also shuffles a slice before it is split 80/10/10). `workers` None: one process per
-    core, fewer for small sets. `final_lengths`: after the test, expressions of up to each of these lengths are scored.
+    generated data. `workers` None: one process per core, fewer for small sets. `final_lengths`: after the test,
+    expressions of up to each of these lengths are scored.
     """
 
     name = "lra/listops"
@@ -77,8 +76,8 @@ class ListOps(SequenceClassification):
     def sources(self) -> dict[str, Source]:
         return {
             GENERATED: Source(self._generate, self._settings, check=self.grammar),
-            OFFICIAL: self.path_source(self._official, self._identity, official=True),
-            SLICE: self.path_source(self._slice, self._identity),
+            OFFICIAL: self.path_source(self._read, self._identity, official=True),
+            SLICE: self.path_source(self._read, self._identity),
         }
 
     def grammar(self) -> Grammar:
@@ -160,28 +159,13 @@ class ListOps(SequenceClassification):
         return {**super().baselines(seen), **lookups, **fitted}
 
     def _files(self) -> dict[str, Path]:
-        if self.source == OFFICIAL:
-            return {name: self.path / f"basic_{name}.tsv" for name in SPLITS}
-        plain = self.path / SLICE_FILE
-        return {"all": plain if plain.exists() else plain.with_suffix(".tsv.gz")}
+        return {name: self.path / f"basic_{name}.tsv" for name in SPLITS}
 
     def _identity(self) -> dict[str, Any]:
         return file_digests.identities(self._files())
 
-    def _official(self, progress: Progress) -> dict[str, Examples]:
-        return {name: read_tsv(file, progress, header=True) for name, file in self._files().items()}
-
-    def _slice(self, progress: Progress) -> dict[str, Examples]:
-        file = self._files()["all"]
-        examples = read_tsv(file, progress, header=False)
-        tenth = examples.count // 10
-        if not tenth:
-            few = f"{examples.count} examples cannot be split 80/10/10"
-            raise DataError(f"{file}:{examples.count}: {few}", "give ten or more")
-        # the file is sorted by length
-        bits = np.random.PCG64(np.random.SeedSequence([self.data_seed]))
-        order = np.argsort(bits.random_raw(examples.count), kind="stable")
-        return split_off(examples.take(order.tolist()), tenth, tenth)
+    def _read(self, progress: Progress) -> dict[str, Examples]:
+        return {name: read_tsv(file, progress) for name, file in self._files().items()}
 
     def origin(self, complete: bool, part: str | None = None) -> str:
         if self.source == GENERATED:
@@ -195,24 +179,19 @@ def root_on_digits(tokens: np.ndarray) -> np.ndarray:
     closed = np.cumsum(tokens == generator.END_ID, 1)
     depth = np.cumsum(opens, 1) - closed
     argument = (depth == 1) & (tokens >= generator.FIRST_DIGIT) & (tokens < generator.FIRST_OPERATOR)
-    digits = np.arange(10)
-    counts = np.stack([(argument & (tokens == generator.FIRST_DIGIT + digit)).sum(1) for digit in digits], 1)  # (B, 10)
-    up_to, total = counts.cumsum(1), counts.sum(1, keepdims=True)
-    middle = [(up_to <= rank).sum(1) for rank in ((total - 1) // 2, total // 2)]
-    values = {
-        "[MIN": (counts > 0).argmax(1),
-        "[MAX": 9 - (counts[:, ::-1] > 0).argmax(1),
-        "[MED": (middle[0] + middle[1]) // 2,
-        "[SM": counts @ digits % 10,
-    }
+    counts = [(argument & (tokens == generator.FIRST_DIGIT + digit)).sum(1) for digit in range(DIGITS)]
+    counts = np.stack(counts, 1)  # (B, 10)
+    least, largest, middle, total = digit_values(counts).T
+    upper = (counts.cumsum(1) <= counts.sum(1, keepdims=True) // 2).sum(1)
+    values = {"[MIN": least, "[MAX": largest, "[MED": (middle + upper) // 2, "[SM": total}
     root, value = tokens[:, 0], np.full(len(tokens), 10)
     for operator, result in values.items():
-        value = np.where((root == generator.IDS[operator]) & (total[:, 0] > 0), result, value)
+        value = np.where((root == generator.IDS[operator]) & (least >= 0), result, value)
     return 11 * root + value
 
 
-def read_tsv(file: Path, progress: Progress, *, header: bool) -> Examples:
-    """Expressions and labels of a (gzipped) text file: `Source TAB Target` with header, or `label TAB expression`.
+def read_tsv(file: Path, progress: Progress) -> Examples:
+    """Expressions and labels of a text file, whose first line is `Source TAB Target`.
 
     Every label is checked against the evaluator. Raises DataError, naming file and line.
     """
@@ -220,23 +199,23 @@ def read_tsv(file: Path, progress: Progress, *, header: bool) -> Examples:
     def rows() -> Iterator[tuple[bytes, int]]:
         number = 0
         for number, line in data_sources.records_of(file):
-            if number == 1 and header:
+            if number == 1:
                 if line != b"Source\tTarget":
                     raise DataError(f"{file}:1: the header is not 'Source TAB Target'", "put LRA's file there")
                 continue
             try:
-                yield example(line, label_first=not header)
+                yield example(line)
             except ValueError as error:
                 raise DataError(f"{file}:{number}: {error}", "put the whole file there") from None
             if not number % 1000:
                 progress(f"reading {file.name}", number, max(number, PAPER["train"]))
-        if number <= header:
+        if number <= 1:
             raise DataError(f"{file}:1: no examples", "put the whole file there")
 
     return pack_bytes(rows())
 
 
-def example(line: bytes, *, label_first: bool) -> tuple[bytes, int]:
+def example(line: bytes) -> tuple[bytes, int]:
     """Tokens and value of a line. Raises ValueError."""
     try:
         columns = line.decode("utf-8").split("\t")
@@ -244,7 +223,7 @@ def example(line: bytes, *, label_first: bool) -> tuple[bytes, int]:
         raise ValueError(f"byte {error.start + 1} is not UTF-8") from None
     if len(columns) != 2:
         raise ValueError(f"{len(columns)} columns instead of 2")
-    label, text = columns if label_first else reversed(columns)
+    text, label = columns
     if label not in generator.SYMBOLS[generator.FIRST_DIGIT : generator.FIRST_OPERATOR]:
         raise ValueError(f"label {label[:20]!r} is not a digit")
     tokens = generator.parse(text)

@@ -15,7 +15,7 @@ from functools import partial
 
 import numpy as np
 
-from tasks.checks import Progress
+from tasks.checks import Progress, no_progress
 from tasks.lra import synthetic
 from tasks.lra.synthetic import RandomStream
 
@@ -49,13 +49,9 @@ def generate(
         labels[part] = random.balanced_classes(CLASSES, part.stop - start)
 
         draw = partial(_draw, random, grain, colours[part], labels[part], noise, silhouette, block)
-        drawn += synthetic.rejecting(part.stop - start, seed[-1], draw, "generating images", _quiet)
+        drawn += synthetic.rejecting(part.stop - start, seed[-1], draw, "generating images", no_progress)
         progress(f"generating images, {drawn:,} drawn", part.stop, count)
     return colours, labels
-
-
-def _quiet(activity: str, done: int, total: int) -> None:
-    """Progress of a block, which `generate` shows as a whole."""
 
 
 def _draw(

@@ -39,7 +39,6 @@ ARCHIVE = Download(
 )
 MEMBER = re.compile(r"(?:\./)?aclImdb/(train|test)/(neg|pos)/[^/]+\.txt")
 CLASSES = ("neg", "pos")
-UNPACKED = ("train/neg/*.txt", "train/pos/*.txt", "test/neg/*.txt", "test/pos/*.txt")
 HUB = ("stanfordnlp/imdb", "e6281661ce1c48d982bc483cf8a173c1bbeb5d31")
 TFDS = "imdb_reviews/plain_text:1.0.0"
 VALIDATIONS = ("held_out", "test")
@@ -54,8 +53,7 @@ class Text(SequenceClassification):
     """LRA Text.
 
     `source`: `official` (the archive at Stanford, or `path` to a copy), `hf`, `tfds`, `slice` (`path`: a folder with
-    `imdb_train*.jsonl[.gz]` and `imdb_test*.jsonl[.gz]`, a JSON object with `text` and `label` in each line, or the
-    unpacked archive, `aclImdb`) or
+    `imdb_train*.jsonl[.gz]` and `imdb_test*.jsonl[.gz]`, a JSON object with `text` and `label` in each line) or
     `synthetic` (of `synthetic_text`, which `distance`, `negated` and `words` belong to).
     """
 
@@ -128,27 +126,11 @@ class Text(SequenceClassification):
     def _slice_files(self) -> dict[str, Path]:
         return {name: data_sources.only_file(self.path, f"imdb_{name}*.jsonl*") for name in PUBLISHED_SPLITS}
 
-    @property
-    def _is_unpacked(self) -> bool:
-        return (self.path / "train" / CLASSES[0]).is_dir()
-
     def _slice_identity(self) -> dict[str, Any]:
-        if self._is_unpacked:
-            return {"files": file_digests.path_identity(self.path, UNPACKED)}
         return file_digests.identities(self._slice_files())
 
     def _slice(self, progress: Progress) -> dict[str, Examples]:
-        if self._is_unpacked:
-            return {name: pack_bytes(reviews(folder_rows(self.path / name))) for name in PUBLISHED_SPLITS}
         return {name: pack_bytes(reviews(json_rows(file))) for name, file in self._slice_files().items()}
-
-
-def folder_rows(folder: Path) -> Iterator[Row]:
-    """Texts and labels of a folder with `neg` and `pos`, a review in each file. Raises DataError."""
-    for label, name in enumerate(CLASSES):
-        for file in data_sources.files_in(folder, f"{name}/*.txt"):
-            with data_sources.opened_text(file) as stream:
-                yield f"{file}:1", data_sources.content(stream, str(file)), label
 
 
 def archive_rows(file: Path, progress: Progress) -> dict[str, list[Row]]:
@@ -170,9 +152,8 @@ def archive_rows(file: Path, progress: Progress) -> dict[str, list[Row]]:
 def json_rows(file: Path) -> Iterator[Row]:
     """Texts and labels of a (gzipped) file of JSON lines. Raises DataError."""
     for number, line in data_sources.records_of(file):
-        where = f"{file}:{number}"
-        row = data_sources.json_object(line, where)
-        yield where, row.get("text"), row.get("label")
+        row = data_sources.json_object(line, f"{file}:{number}")
+        yield f"{file}:{number}", row.get("text"), row.get("label")
 
 
 def reviews(rows: Iterable[Row]) -> Iterator[tuple[bytes, int]]:

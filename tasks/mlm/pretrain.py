@@ -22,12 +22,12 @@ from torch import Tensor, nn
 from torchmetrics import MetricCollection
 
 from models.attention.base import Pattern
-from tasks.base import Batch, DataInfo, FinalEvaluation, Predictor
+from tasks.base import SELF, Batch, DataInfo, FinalEvaluation, Predictor
 from tasks.checks import DataError, Progress, at_least
 from tasks.data_task import SPLITS, SYNTHETIC, Source
 from tasks.examples import Shards
 from tasks.lm import bookcorpus
-from tasks.lm.text_sources import HELD_BACK, Corpus, HubFiles, Pieces
+from tasks.lm.text_sources import Corpus, HubFiles, Pieces
 from tasks.lm.tokenizers import Tokenizer
 from tasks.lm.windows import TokenStream
 from tasks.mlm import tokens as token_ids
@@ -57,6 +57,7 @@ class Pretraining(token_ids.PretrainingTokens, Corpus):
 
     name = "mlm/pretrain"
     metric = "nats"
+    patterns = SELF
 
     pattern: Pattern | str = Pattern.NONCAUSAL_SELF
     source: str = "hf"
@@ -79,15 +80,13 @@ class Pretraining(token_ids.PretrainingTokens, Corpus):
             raise ValueError(f"share={self.share} is not more than 0 and at most 1")
         self.check_tokens()
         super().__post_init__()
-        if self.pattern.cross:
-            raise ValueError(f"{self.name} has no second sequence to attend to: pattern={self.pattern}")
 
     def sources(self) -> dict[str, Source]:
         layout = (
             f"a folder with the parquet files of {bookcorpus.HUB.name} and {WIKIPEDIA.name} in {' and '.join(FOLDERS)}"
         )
         generated = Source(
-            self._topics,
+            lambda progress: topics.Documents.splits(self.documents, SPLITS, seed=self.data_seed),
             lambda: {"version": topics.VERSION, "documents": self.documents},
             check=lambda: at_least(1, documents=self.documents),
         )
@@ -106,11 +105,6 @@ class Pretraining(token_ids.PretrainingTokens, Corpus):
         self.check_is_complete(where, counts, [bookcorpus.SENTENCES, ARTICLES], "sentences and articles")
         both = [bookcorpus.in_order(pieces) for pieces in rows]
         return {split: [piece for pieces in both for piece in pieces[split]] for split in SPLITS}
-
-    def _topics(self, progress: Progress) -> Pieces:
-        few = -(-self.documents // HELD_BACK)
-        counts = {"train": self.documents, "val": few, "test": few}
-        return {name: topics.documents(counts[name], seed=self.data_seed, split=i) for i, name in enumerate(SPLITS)}
 
     @property
     def tokens_from(self) -> Tokenizer:

@@ -73,7 +73,7 @@ class PretrainingTokens:
         """Fetch the pieces, or train them on the training texts at `vocabulary_text`. Raises DataError."""
         texts: Sequence[Piece] = []
         if self.vocabulary_text == SYNTHETIC:
-            texts = topics.documents(GENERATED, seed=0, split=0)
+            texts = topics.Documents.pieces(GENERATED, seed=0, split=0)
         elif self.vocabulary_text is not None:
             texts = text_splits(existing(self.vocabulary_text))["train"]
         self.vocabulary_used.prepare(

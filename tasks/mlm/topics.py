@@ -17,12 +17,11 @@ A document and a section are functions of the seed and their number alone.
 
 import functools
 from collections.abc import Iterator
-from dataclasses import dataclass
 
 import numpy as np
 
 from tasks.lm.documents import Document
-from tasks.probe.draws import Draws
+from tasks.probe.draws import Draws, Numbered
 
 VERSION = 1  # of documents; part of the cache key: raise it when the same seed gives other ones
 TOPICS, WORDS, COMMON = 16, 16, 32
@@ -32,7 +31,6 @@ SECTION, SECTIONS = 256, 10  # words of a section, sections of a document
 CONSONANTS, VOWELS, LENGTH = "bdfgklmnprstvz", "aeiou", 5  # of a word, which is consonant, vowel, and so on
 STREAM = 0x70B1  # of the random numbers, and the split's number
 WORLD = STREAM - 1  # of those that say what the words are, which every seed has in common
-AT_ONCE = 16  # documents of a piece
 
 
 @functools.cache
@@ -65,14 +63,10 @@ def sections(count: int, *, seed: int, split: int, first: int = 0, halves: bool)
     yield from words[np.where(topical, topic * WORDS + inside, common)].tolist()
 
 
-@dataclass(frozen=True)
-class Documents:
-    """Documents first..first + count of a split, to pre-train on."""
+class Documents(Numbered):
+    """To pre-train on."""
 
-    seed: int
-    split: int
-    first: int
-    count: int
+    at_once = 16
 
     @property
     def size(self) -> int:
@@ -82,8 +76,3 @@ class Documents:
         for number in range(self.first, self.first + self.count):
             texts = sections(SECTIONS, seed=self.seed, split=self.split, first=number * SECTIONS, halves=False)
             yield Document(f"document {number}", " ".join(word for section in texts for word in section))
-
-
-def documents(count: int, *, seed: int, split: int) -> list[Documents]:
-    """Pieces with this number of documents; fewer are the beginning of more."""
-    return [Documents(seed, split, first, min(AT_ONCE, count - first)) for first in range(0, count, AT_ONCE)]

@@ -20,9 +20,9 @@ from typing import Any
 
 import torch
 from torch import Tensor
-from torchmetrics import Metric
 
-from tasks.checks import DataError
+from tasks.data_sources import library
+from tasks.metrics import Sums
 
 GRAMS = 4
 COUNTS = 2 * GRAMS + 2  # matching n-grams, all n-grams, length, length of the reference
@@ -30,20 +30,15 @@ COUNTS = 2 * GRAMS + 2  # matching n-grams, all n-grams, length, length of the r
 KINDS = {"sacrebleu": ("13a", "exp"), "bleu": ("none", "none"), "bleu_compounds": ("none", "none")}
 
 
-@lru_cache(maxsize=1)
-def library() -> Any:
-    """Raises DataError where `sacrebleu` is not installed."""
-    try:
-        import sacrebleu
-    except ImportError as error:
-        raise DataError(f"BLEU: {error}", "pip install -e .[mt]") from error
-    return sacrebleu
+def sacrebleu() -> Any:
+    """Raises DataError where it is not installed."""
+    return library("sacrebleu", "mt")
 
 
 @lru_cache(maxsize=3)
 def _scorer(kind: str) -> Any:
     tokens, smoothing = KINDS[kind]
-    return library().BLEU(tokenize=tokens, smooth_method=smoothing, force=True)
+    return sacrebleu().BLEU(tokenize=tokens, smooth_method=smoothing, force=True)
 
 
 def signature() -> str:
@@ -58,10 +53,10 @@ def counts(kind: str, text: str, reference: str) -> list[int]:
     return [*score.counts, *score.totals, score.sys_len, score.ref_len]
 
 
-def bleu(kind: str, summed: Sequence[int]) -> float:
+def bleu(kind: str, summed: Sequence[float]) -> float:
     """BLEU from 0 to 100 of summed counts."""
     summed = [int(value) for value in summed]
-    score = library().BLEU.compute_bleu(
+    score = sacrebleu().BLEU.compute_bleu(
         correct=summed[:GRAMS],
         total=summed[GRAMS : 2 * GRAMS],
         sys_len=summed[-2],
@@ -73,33 +68,24 @@ def bleu(kind: str, summed: Sequence[int]) -> float:
 
 def chrf(text: str, reference: str) -> float:
     """chrF2 from 0 to 100 of one sentence."""
-    return library().CHRF().sentence_score(text, [reference]).score
+    return sacrebleu().CHRF().sentence_score(text, [reference]).score
 
 
-class Bleu(Metric):
+class Bleu(Sums):
     """All scores of KINDS, `chrf`, and the tokens of all translations over those of all references."""
 
-    is_differentiable = False
-    higher_is_better = True
-    full_state_update = False
-
     def __init__(self) -> None:
-        super().__init__()
-        for kind in KINDS:
-            self.add_state(kind, torch.zeros(COUNTS, dtype=torch.long), dist_reduce_fx="sum")
-        self.add_state("chrfs", torch.zeros((), dtype=torch.float64), dist_reduce_fx="sum")
-        self.add_state("sentences", torch.zeros((), dtype=torch.long), dist_reduce_fx="sum")
+        super().__init__(len(KINDS) + 1, COUNTS)  # the counts of each of KINDS; chrF and the sentences
 
     def update(self, *forms: Sequence[tuple[str, str]], chrfs: Tensor) -> None:
         """Translations and references in the form of each of KINDS, and chrF of each sentence, (B,)."""
-        for kind, pairs in zip(KINDS, forms, strict=True):
-            summed = torch.tensor([counts(kind, *pair) for pair in pairs], dtype=torch.long).sum(0)
-            setattr(self, kind, getattr(self, kind) + summed.to(self.chrfs.device))
-        self.chrfs += chrfs.double().sum().to(self.chrfs.device)
-        self.sentences += len(chrfs)
+        rows = [[counts(kind, *pair) for pair in pairs] for kind, pairs in zip(KINDS, forms, strict=True)]
+        self.sums[:-1] += torch.tensor(rows, dtype=torch.float64).sum(1).to(self.sums.device)
+        self.sums[-1, :2] += torch.stack([chrfs.double().sum(), torch.tensor(len(chrfs))]).to(self.sums.device)
 
     def compute(self) -> dict[str, Tensor]:
-        scores = {kind: bleu(kind, getattr(self, kind).tolist()) for kind in KINDS}
-        scores["chrf"] = float(self.chrfs / self.sentences)
-        scores["length_ratio"] = float(self.bleu[-2] / self.bleu[-1].clamp(min=1))
+        summed = dict(zip((*KINDS, "chrf"), self.sums.tolist(), strict=True))
+        scores = {kind: bleu(kind, summed[kind]) for kind in KINDS}
+        scores["chrf"] = summed["chrf"][0] / summed["chrf"][1]
+        scores["length_ratio"] = summed["bleu"][-2] / max(1, summed["bleu"][-1])
         return {name: torch.tensor(value, dtype=torch.float64) for name, value in scores.items()}

@@ -74,7 +74,7 @@ class TextPairSplit(PairSplit):
 
     def batch(self, indices: Sequence[int]) -> Batch:
         batch = super().batch(indices)
-        return batch | {"reference": padded([self.texts.pair(int(i))[1] for i in indices], BYTES)}
+        return batch | {"reference": padded([self.texts.pair(int(i))[1] for i in indices])}
 
     def text(self, index: int) -> tuple[str, str]:
         """Source and target of an example in their original form."""

@@ -9,7 +9,7 @@ import re
 from functools import lru_cache
 from typing import Any
 
-from tasks.checks import DataError
+from tasks.data_sources import library
 
 HYPHEN = re.compile(r"(\S)-(\S)")
 
@@ -17,17 +17,9 @@ HYPHEN = re.compile(r"(\S)-(\S)")
 @lru_cache(maxsize=4)
 def _of(language: str) -> tuple[Any, Any, Any]:
     """Normaliser, tokenizer and detokenizer. Raises DataError where `sacremoses` is not installed."""
-    try:
-        from sacremoses import MosesDetokenizer, MosesPunctNormalizer, MosesTokenizer
-    except ImportError as error:
-        raise DataError(f"Moses' tokens: {error}", "pip install -e .[mt]") from error
-    normaliser = MosesPunctNormalizer(lang=language, post_remove_control_chars=True)
-    return normaliser, MosesTokenizer(lang=language), MosesDetokenizer(lang=language)
-
-
-def check() -> None:
-    """Raises DataError where `sacremoses` is not installed."""
-    _of("en")
+    moses = library("sacremoses", "mt")
+    normaliser = moses.MosesPunctNormalizer(lang=language, post_remove_control_chars=True)
+    return normaliser, moses.MosesTokenizer(lang=language), moses.MosesDetokenizer(lang=language)
 
 
 def tokenise(text: str, language: str) -> str:

@@ -22,8 +22,7 @@ machine.
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from tasks.checks import at_least
-from tasks.probe.draws import Draws
+from tasks.probe.draws import Numbered
 from tasks.seq2seq.pairs import Pair
 
 VERSION = 1  # part of the cache key: raise it when the same seed gives other pairs
@@ -45,14 +44,7 @@ SOURCE_PREPOSITIONS, TARGET_PREPOSITIONS = ("with", "near", "under", "for"), ("m
 NOMINATIVE, ACCUSATIVE, DATIVE = range(3)
 ARTICLES = (("der", "die", "das"), ("den", "die", "das"), ("dem", "der", "dem"))  # case, then gender
 PLURAL_ARTICLES = ("die", "die", "den")
-STREAM = 0x3A70  # of the random numbers, and the split's number
-AT_ONCE = 2048  # pairs of a shard
 PHRASES = 5  # subject, object, after the preposition; the second clause's subject and object
-
-
-def check(pairs: int) -> None:
-    """Raises ValueError."""
-    at_least(1, pairs=pairs)
 
 
 def article(case: int, gender: int, plural: bool) -> str:
@@ -102,17 +94,11 @@ class Clause:
         return [*self.subject.target(NOMINATIVE), *self.object.target(case), *location, verb]
 
 
-@dataclass(frozen=True)
-class Sentences:
-    """Pairs first, ..., first + count - 1 of a split."""
-
-    seed: int
-    split: int
-    first: int
-    count: int
+class Sentences(Numbered):
+    stream, at_once = 0x3A70, 2048
 
     def pairs(self) -> Iterator[Pair]:
-        draws = Draws(self.seed, STREAM + self.split, range(self.first, self.first + self.count))
+        draws = self.draws()
         nouns, before = draws.integers(NOUNS, PHRASES), draws.integers(NOUNS, PHRASES)
         adjectives, bits = draws.integers(ADJECTIVES, PHRASES), draws.integers(8, PHRASES)
         verbs, prepositions = draws.integers(VERBS, 2), draws.integers(PREPOSITIONS, 1)
@@ -134,8 +120,3 @@ class Sentences:
     @staticmethod
     def _phrase(noun: int, before: int, adjective: int, bits: int) -> Phrase:
         return Phrase(noun, before if bits & 2 else None, adjective if bits & 4 else None, bool(bits & 1))
-
-
-def sentences(count: int, *, seed: int, split: int) -> list[Sentences]:
-    """Pieces with this number of pairs; fewer are the beginning of more."""
-    return [Sentences(seed, split, first, min(AT_ONCE, count - first)) for first in range(0, count, AT_ONCE)]

@@ -18,13 +18,15 @@ from torch import Tensor, nn
 from torchmetrics import MetricCollection
 
 from tasks.base import Batch, FinalEvaluation
-from tasks.checks import DataError, Progress, one_of
+from tasks.checks import DataError, Progress, at_least, one_of
+from tasks.data_sources import library
 from tasks.data_task import SLICE, SPLITS, SYNTHETIC, CachedSet, Source
 from tasks.examples import AnyExamples, Examples, Shards
 from tasks.mt import bleu, moses, pair_files, synthetic_language, wmt_files
 from tasks.mt.dictionary import Dictionary
 from tasks.mt.encoding import BYTES, Cleaning, TextPairSplit, Tokens
 from tasks.mt.pair_files import TARGET
+from tasks.mt.synthetic_language import Sentences
 from tasks.seq2seq.pairs import Piece, encoded, padded
 from tasks.seq2seq.sequence_to_sequence import SequenceToSequence, Writer
 from tasks.workers import process_pool
@@ -82,18 +84,17 @@ class Wmt14EnDe(SequenceToSequence):
                 requires_path=True,
             ),
             SYNTHETIC: Source(
-                lambda progress: self.generated(synthetic_language.sentences, self.pairs, ("train", "dev", "test")),
+                lambda progress: Sentences.splits(self.pairs, ("train", "dev", "test"), seed=self.data_seed),
                 lambda: {"version": synthetic_language.VERSION, "pairs": self.pairs},
-                check=lambda: synthetic_language.check(self.pairs),
+                check=lambda: at_least(1, pairs=self.pairs),
             ),
         }
 
     def check_source(self) -> None:
-        """As for every task; fails early if sacrebleu, which scores the test, is missing."""
+        """As for every task; fails early if a library that the test requires is missing."""
         super().check_source()
-        bleu.library()
-        if self.uses_moses:
-            moses.check()
+        for name in ("sacrebleu", "sacremoses") if self.uses_moses else ("sacrebleu",):
+            library(name, "mt")
 
     @property
     def uses_moses(self) -> bool:
@@ -220,7 +221,7 @@ class Wmt14EnDe(SequenceToSequence):
         """Sources (B, M) -> targets (B, N)."""
         used = self.vocabulary_used
         texts = [dictionary.translate(used.decode(row)) for row in source.tolist()]
-        return padded(used.encode(texts), used).to(source.device)
+        return padded(used.encode(texts)).to(source.device)
 
     def artifacts(self, model: nn.Module) -> dict[str, object]:
         """Translations of the first test sentences beside sources and references, and how BLEU was counted."""

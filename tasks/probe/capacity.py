@@ -17,8 +17,9 @@ from functools import partial
 import numpy as np
 from torch import Tensor
 
+from tasks.base import SELF
 from tasks.probe.draws import Draws
-from tasks.probe.probe import NO_ANSWER, SELF, Probe, Sequences
+from tasks.probe.probe import NO_ANSWER, Probe, Sequences
 from tasks.probe.recall import Recall
 
 

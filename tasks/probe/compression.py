@@ -14,10 +14,10 @@ from dataclasses import dataclass
 import numpy as np
 from torch import Tensor, nn
 
-from tasks.base import Batch
+from tasks.base import SELF, Batch
 from tasks.checks import at_least
 from tasks.probe.draws import Draws
-from tasks.probe.probe import SELF, Probe, Sequences
+from tasks.probe.probe import Probe, Sequences
 
 
 @dataclass(kw_only=True, eq=False, repr=False)

@@ -9,10 +9,13 @@ their upper halves scaled, as in tasks/lra/synthetic.py.
 
 import copy
 from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, ClassVar, Self
 
 import numpy as np
 
 WORD = np.uint64(32)  # half of a raw word, in bits
+HELD_BACK = 8  # generated training texts per validation text, and per test text
 
 
 class Draws:
@@ -71,3 +74,31 @@ class Draws:
             drawn[:, i] = (sums > target[:, None]).argmax(1)
             left[rows, drawn[:, i]] = 0
         return drawn
+
+
+@dataclass(frozen=True, kw_only=True)
+class Numbered:
+    """Generated texts first, ..., first + count - 1 of a split: each is a function of the seed and its number alone."""
+
+    stream: ClassVar[int]  # of the random numbers, and the split's number
+    at_once: ClassVar[int]  # texts of a piece
+
+    seed: int
+    split: int
+    first: int
+    count: int
+
+    @classmethod
+    def pieces(cls, count: int, /, **settings: Any) -> list[Self]:
+        """Pieces with this number of texts; fewer are the beginning of more."""
+        firsts = range(0, count, cls.at_once)
+        return [cls(first=first, count=min(cls.at_once, count - first), **settings) for first in firsts]
+
+    @classmethod
+    def splits(cls, count: int, split_names: Sequence[str], /, **settings: Any) -> dict[str, list[Self]]:
+        """Pieces of so many texts in the first split, and an eighth as many in each other one."""
+        few = -(-count // HELD_BACK)
+        return {name: cls.pieces(few if i else count, split=i, **settings) for i, name in enumerate(split_names)}
+
+    def draws(self) -> Draws:
+        return Draws(self.seed, self.stream + self.split, range(self.first, self.first + self.count))

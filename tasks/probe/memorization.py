@@ -13,9 +13,10 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from tasks.base import SELF
 from tasks.checks import at_least
 from tasks.probe.draws import Draws
-from tasks.probe.probe import NO_ANSWER, SELF, Probe, Sequences
+from tasks.probe.probe import NO_ANSWER, Probe, Sequences
 
 DICTIONARY = 1 << 32  # stream of the dictionary, separate from the splits' streams
 

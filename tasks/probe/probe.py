@@ -32,7 +32,7 @@ from torchmetrics import MetricCollection
 
 from models.attention.base import Pattern
 from models.generation.state import numbers_kept
-from tasks.base import Batch, DataInfo, FinalEvaluation, Predictor, Split, Task
+from tasks.base import SELF, Batch, DataInfo, FinalEvaluation, Predictor, Split, Task
 from tasks.checks import DataError, Progress, at_least
 from tasks.data_task import SPLITS, SYNTHETIC
 from tasks.metrics import means
@@ -42,7 +42,6 @@ from tasks.probe.predictors import COUNTING, MOST, PIECE, Choice, QueryTable, lo
 BLANK = 0  # the token of an empty position
 NO_ANSWER = -100  # at a query that is not scored
 HASHED = 1000  # training examples in the fingerprint, and in the search for the most frequent answer
-SELF = frozenset({Pattern.CAUSAL_SELF, Pattern.NONCAUSAL_SELF})
 STATE = "decoding_state"  # the evaluation of how much a decoder keeps
 
 
@@ -102,9 +101,7 @@ class Probe(Task):
     answer_tokens: range = field(init=False)  # the tokens that may answer a query, called values
 
     def __post_init__(self) -> None:
-        self.pattern = Pattern(self.pattern)
-        if self.pattern not in self.patterns:
-            raise ValueError(f"{self.name} has no {self.pattern} form (it has: {', '.join(sorted(self.patterns))})")
+        self.check_pattern()
         at_least(0, data_seed=self.data_seed)
         at_least(1, train=self.train, val=self.val, test=self.test)
         self._splits: dict[str, GeneratedSplit] = {}

@@ -25,7 +25,7 @@ from tasks.base import Batch, Split
 from tasks.checks import DataError
 from tasks.examples import AnyExamples, Examples, Shards
 from tasks.lm.tokenizers import dtype
-from tasks.seq2seq.vocabulary import Vocabulary
+from tasks.seq2seq.vocabulary import BOS, EOS, PADDING, Vocabulary
 
 IGNORED = -100  # in place of a target that is not scored
 BATCH = 256  # pairs encoded at once
@@ -124,21 +124,19 @@ class PairSplit(Split):
 
     def batch(self, indices: Sequence[int]) -> Batch:
         index = self.checked(indices)
-        how = self.vocabulary
         pairs = [self.pair(i) for i in index.tolist()]
-        whole = [np.append(target, how.eos_id) for _, target in pairs]
+        whole = [np.append(target, EOS) for _, target in pairs]
         batch = {
-            "source": padded((np.append(source, how.eos_id)[: self.source_length] for source, _ in pairs), how),
-            "inputs": padded((np.append(how.bos_id, target)[: self.target_length] for _, target in pairs), how),
-            "targets": padded((target[: self.target_length] for target in whole), how, IGNORED),
+            "source": padded(np.append(source, EOS)[: self.source_length] for source, _ in pairs),
+            "inputs": padded(np.append(BOS, target)[: self.target_length] for _, target in pairs),
+            "targets": padded((target[: self.target_length] for target in whole), IGNORED),
         }
-        return batch | ({"reference": padded(whole, how)} if self.references else {})
+        return batch | ({"reference": padded(whole)} if self.references else {})
 
 
-def padded(rows: Iterable[np.ndarray], vocabulary: Vocabulary, value: int | None = None) -> torch.Tensor:
-    """Sequences as int64 (B, length of the longest one), `value` after their ends, None: padding."""
+def padded(rows: Iterable[np.ndarray], value: int = PADDING) -> torch.Tensor:
+    """Sequences as int64 (B, length of the longest one), `value` after their ends."""
     rows = list(rows)
-    value = vocabulary.padding_id if value is None else value
     array = np.full((len(rows), max(map(len, rows), default=0)), value, np.int64)
     for target, row in zip(array, rows, strict=True):
         target[: len(row)] = row

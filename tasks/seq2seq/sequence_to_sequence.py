@@ -125,12 +125,6 @@ class SequenceToSequence(CachedTask):
     ) -> dict[str, Tensor]:
         """Add generated texts and their references to `metrics`; returns scores per text, (B,)."""
 
-    def generated(self, make: Callable[..., Sequence[Piece]], count: int, names: Sequence[str]) -> Pieces:
-        """Pieces of so many pairs to train, and an eighth as many in each other split."""
-        few = -(-count // 8)
-        sizes = enumerate(zip(names, (count, few, few), strict=True))
-        return {name: make(size, seed=self.data_seed, split=split) for split, (name, size) in sizes}
-
     def origin(self, complete: bool, part: str | None = None) -> str:
         return super().origin(complete, part or (self.path and part_name(self.path)))
 

@@ -35,10 +35,6 @@ class Vocabulary:
     vocab_size: int
     first: int = SPECIAL_ROWS  # row of piece 0
 
-    bos_id = BOS
-    padding_id = PADDING
-    eos_id = EOS
-
     @property
     def identity(self) -> str:
         """sha256, hexadecimal, of what the ids of a text follow from."""
@@ -57,7 +53,7 @@ class Vocabulary:
 
         With `subwords` it is words, separated by blanks.
         """
-        before = itertools.takewhile(lambda row: row != self.eos_id, ids)
+        before = itertools.takewhile(lambda row: row != EOS, ids)
         stop = self.first + self.pieces.vocab_size
         return self.pieces.text([row - self.first for row in before if self.first <= row < stop])
 

@@ -25,6 +25,7 @@ from tasks.seq2seq.pairs import padded
 from tasks.seq2seq.sequence_to_sequence import Pieces, SequenceToSequence, Writer
 from tasks.summarization import pair_files, synthetic_articles
 from tasks.summarization.rouge import NAMES, Rouge, rouge, scorer, sentences
+from tasks.summarization.synthetic_articles import Articles
 
 PAIRS = {"train": 44_972, "val": 5_622, "test": 5_622}
 HUB = "https://huggingface.co/datasets/alexfabbri/multi_news/resolve/main/data"
@@ -81,9 +82,7 @@ class MultiNews(SequenceToSequence):
                 requires_path=True,
             ),
             SYNTHETIC: Source(
-                lambda progress: self.generated(
-                    partial(synthetic_articles.documents, **self._sizes()), self.documents, SPLITS
-                ),
+                lambda progress: Articles.splits(self.documents, SPLITS, seed=self.data_seed, **self._sizes()),
                 lambda: {"version": synthetic_articles.VERSION, "documents": self.documents, **self._sizes()},
                 check=lambda: synthetic_articles.check(self.documents, **self._sizes()),
             ),
@@ -134,7 +133,7 @@ class MultiNews(SequenceToSequence):
         """The first sentences of each source (B, M), as targets (B, N); articles in it are not told apart."""
         used = self.vocabulary_used
         firsts = [" ".join(sentences(used.decode(row))[:count]) for row in source.tolist()]
-        return padded(used.encode(firsts), used).to(source.device)
+        return padded(used.encode(firsts)).to(source.device)
 
     def artifacts(self, model: nn.Module) -> dict[str, object]:
         """Summaries of the first test documents beside the references and the ends of the sources."""

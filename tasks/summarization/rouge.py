@@ -16,7 +16,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from tasks.checks import DataError
+from tasks.data_sources import library
 from tasks.metrics import Sums
 
 NAMES = ("rouge1", "rouge2", "rougeLsum")
@@ -47,14 +47,10 @@ def sentences(text: str) -> list[str]:
 @lru_cache(maxsize=1)
 def scorer() -> Any:
     """Raises DataError where `rouge-score` is not installed."""
-    try:
-        from absl import logging  # it comes with rouge-score
-        from rouge_score.rouge_scorer import RougeScorer
-    except ImportError as error:
-        raise DataError(f"ROUGE: {error}", "pip install -e .[summarization]") from error
+    scorer, logging = (library(name, "summarization") for name in ("rouge_score.rouge_scorer", "absl.logging"))
     # it closes what was sys.stderr when it was imported, if that is another file by then: of a notebook, of a test
     logging.get_absl_handler().python_handler.stream = sys.__stderr__
-    return RougeScorer(list(NAMES), use_stemmer=True)
+    return scorer.RougeScorer(list(NAMES), use_stemmer=True)
 
 
 def rouge(summary: str, reference: str) -> list[float]:

@@ -15,7 +15,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from tasks.checks import at_least
-from tasks.probe.draws import Draws
+from tasks.probe.draws import Numbered
 from tasks.seq2seq.pairs import Pair
 
 VERSION = 2  # part of the cache key: raise it when the same seed gives other documents
@@ -31,8 +31,6 @@ NAMES, TRADES, VERBS, THINGS, TOWNS, ANNOUNCEMENTS = (
     )
 )
 BETWEEN = "|||||"  # articles, as in Multi-News
-STREAM = 0x5A10  # of the random numbers, and the split's number
-AT_ONCE = 2048  # documents of a shard
 
 
 def check(documents: int, facts: int, announced: int, articles: int) -> None:
@@ -44,20 +42,16 @@ def check(documents: int, facts: int, announced: int, articles: int) -> None:
         raise ValueError(f"articles={articles} is more than document_facts={facts}")
 
 
-@dataclass(frozen=True)
-class Articles:
-    """Documents first, ..., first + count - 1 of a split."""
+@dataclass(frozen=True, kw_only=True)
+class Articles(Numbered):
+    stream, at_once = 0x5A10, 2048
 
-    seed: int
-    split: int
-    first: int
-    count: int
     facts: int
     announced: int
     articles: int
 
     def pairs(self) -> Iterator[Pair]:
-        draws = Draws(self.seed, STREAM + self.split, range(self.first, self.first + self.count))
+        draws = self.draws()
         words = [draws.integers(len(kind), self.facts) for kind in (NAMES, TRADES, VERBS, THINGS, TOWNS)]
         shown = draws.integers(4, self.facts)  # bit 0: the trade, bit 1: the town
         places = draws.distinct(self.facts, self.announced)  # in any order, which is that of the announcements
@@ -83,9 +77,3 @@ def fact(name: int, trade: int, verb: int, thing: int, town: int, shown: int) ->
     who = f"{NAMES[name]} the {TRADES[trade]}" if shown & 1 else NAMES[name]
     where = f" in {TOWNS[town]}" if shown & 2 else ""
     return f"{who} {VERBS[verb]} a {THINGS[thing]}{where} ."
-
-
-def documents(count: int, *, seed: int, split: int, facts: int, announced: int, articles: int) -> list[Articles]:
-    """Pieces with this number of documents; fewer are the beginning of more."""
-    sizes = {"facts": facts, "announced": announced, "articles": articles}
-    return [Articles(seed, split, first, min(AT_ONCE, count - first), **sizes) for first in range(0, count, AT_ONCE)]

@@ -12,16 +12,14 @@ so that the processes that make features start fast.
 
 import io
 import re
-import wave
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 
 from tasks.checks import DataError
-from tasks.data_sources import one_line
+from tasks.data_sources import library, one_line
 from tasks.regular_files import require_regular
 
 FLOOR = 1e-5  # of a mel
@@ -53,19 +51,9 @@ class MelScale:
 LJSPEECH = MelScale(rate=22_050, n_fft=1024, hop=256, mels=80, low=20.0, high=8000.0)
 
 
-def library(name: str) -> Any:
-    """`librosa` or `soundfile`, imported. Raises DataError that says how to get it."""
-    import importlib
-
-    try:
-        return importlib.import_module(name)
-    except (ImportError, OSError) as error:  # soundfile raises OSError without its C library
-        raise DataError(one_line(error), "pip install -e .[speech]") from error
-
-
 def read(file: Path, scale: MelScale, longest: int) -> np.ndarray:
     """(n,) float32 in [-1, 1] of a file with one channel, of at most `longest` frames. Raises DataError."""
-    soundfile = library("soundfile")
+    soundfile = library("soundfile", "speech")
     try:
         require_regular(file, follow=True)
         with soundfile.SoundFile(file) as sound:
@@ -150,11 +138,7 @@ def wav(samples: np.ndarray, rate: int, seconds: float) -> bytes:
     """A WAV file of 16 bits with the first `seconds` of samples (n,) in [-1, 1], not louder than full scale."""
     samples = samples[: int(seconds * rate)]
     loudest = float(np.abs(samples).max(initial=1.0))
-    whole = np.round(samples / loudest * 32_767).astype("<i2")
+    whole = np.round(samples / loudest * 32_767).astype(np.int16)
     file = io.BytesIO()
-    with wave.open(file, "wb") as sound:
-        sound.setnchannels(1)
-        sound.setsampwidth(2)
-        sound.setframerate(rate)
-        sound.writeframes(whole.tobytes())
+    library("soundfile", "speech").write(file, whole, rate, format="WAV", subtype="PCM_16")
     return file.getvalue()

@@ -1,19 +1,17 @@
-"""Clips of LJSpeech: a folder with metadata.csv and wavs/, the archive, or the hub's parquet files, which become such a
-folder.
+"""Clips of LJSpeech: a folder with metadata.csv and wavs/, or the archive, which becomes such a folder.
 
 A line of metadata.csv is `id|text|text with numbers and abbreviations as words`; the clip is wavs/<id>.wav or .flac.
 """
 
 import json
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 from tasks.checks import DataError, Progress
 from tasks.data_sources import MIB, Download, archive, content, records_of, write_whole
 from tasks.data_task import SPLITS
-from tasks.lm.parquet import parquet_file, refusing_arrow
 from tasks.regular_files import read_json
 
 ARCHIVE = Download(
@@ -97,38 +95,6 @@ def unpacked(file: Path, folder: Path, progress: Progress) -> Path:
                 progress("unpacking LJSpeech", min(done, CLIPS), CLIPS)
         write_whole(target / WHOLE, [json.dumps(identity).encode()])
     return target
-
-
-def from_parquet(files: Sequence[Path], folder: Path, identity: Mapping[str, str]) -> Path:
-    """A folder of clips of the hub's parquet files, columns id, audio and normalized_text. Raises DataError."""
-    if not is_whole(folder, identity):
-        lines = []
-        for file in files:
-            for row, (name, text, data) in enumerate(parquet_clips(file), 1):
-                if not (isinstance(name, str) and ID.fullmatch(name) and isinstance(text, str) and data):
-                    raise DataError(f"{file}: row {row} is no clip with id, text and sound", "fetch it again")
-                end = ".flac" if data[:4] == b"fLaC" else ".wav"
-                write_whole(folder / "wavs" / f"{name}{end}", [data])
-                lines.append(f"{name}||{' '.join(text.replace('|', ' ').split())}\n")
-        write_whole(folder / METADATA, [line.encode() for line in sorted(lines)])
-        write_whole(folder / WHOLE, [json.dumps(dict(identity)).encode()])
-    return folder
-
-
-def parquet_clips(file: Path) -> Iterator[tuple[str, str, bytes]]:
-    """(id, text, bytes of the sound) of each row. Raises DataError."""
-    with refusing_arrow(file), parquet_file(file) as opened:
-        names = opened.schema_arrow.names
-        text = next((name for name in ("normalized_text", "normalised_text", "text") if name in names), None)
-        if text is None or not {"id", "audio"} <= set(names):
-            raise DataError(f"{file}: columns {', '.join(names)[:80]}, not id, audio and normalized_text")
-        for batch in opened.iter_batches(32, columns=["id", "audio", text]):
-            for row in batch.to_pylist():
-                sound = row["audio"]
-                data = sound.get("bytes") if isinstance(sound, dict) else None
-                if data and len(data) > 64 * MIB:
-                    raise DataError(f"{file}: a sound of more than 64 MiB")
-                yield row["id"], row[text], data
 
 
 def is_whole(folder: Path, identity: Mapping[str, str]) -> bool:

@@ -10,6 +10,7 @@ from functools import partial
 import numpy as np
 
 from tasks.checks import DataError
+from tasks.data_sources import library
 from tasks.examples import Examples, Shards
 from tasks.tts import audio
 from tasks.tts.audio import MelScale
@@ -31,7 +32,7 @@ class Spectrograms:
     longest: int
 
     def __call__(self) -> Examples:
-        audio.library("librosa")
+        library("librosa", "speech")
         mels = []
         for clip in self.clips:
             if isinstance(clip, Sentence):

@@ -27,11 +27,10 @@ from torchmetrics import MetricCollection
 
 from models.attention.base import Pattern
 from models.generation.speech import synthesise
-from tasks.base import Batch, DataInfo, FinalEvaluation, Predictor
+from tasks.base import SELF, Batch, DataInfo, FinalEvaluation, Predictor
 from tasks.checks import DataError, Progress, at_least
 from tasks.data_task import SLICE, SPLITS, SYNTHETIC, CachedTask, Source
 from tasks.examples import Shards, fingerprint
-from tasks.lm.text_sources import HubFiles
 from tasks.metrics import Ratio
 from tasks.tts import audio, clips, phonemes, synthetic_speech
 from tasks.tts.audio import LJSPEECH
@@ -44,9 +43,6 @@ from tasks.tts.utterances import Utterances, moments, real
 STOP_WEIGHT = 5.0  # of the last step in the loss
 SHOWN_S = 3.0  # of the sounds beside a record
 LONGEST_SOUND_S = 600.0
-HUB = HubFiles(
-    "MikhailT/lj-speech", "c15c2bcc6fbf50f5318803ca0754ac915a34a73f", {"all": "data/full-*.parquet"}
-)  # the 13,100 clips, without a script
 SHARES = dict(zip(("by_dictionary", "by_phonemizer", "by_letters"), phonemes.WAYS, strict=True))
 
 
@@ -54,11 +50,11 @@ SHARES = dict(zip(("by_dictionary", "by_phonemizer", "by_letters"), phonemes.WAY
 class LJSpeech(CachedTask):
     """LJSpeech.
 
-    `source`: `official` (the archive, 2.7 GB, or `path`: a copy or its folder; split by title), `hf` (parquet files,
-    or `path`: a folder with them), `slice` (`path`: a folder with metadata.csv and wavs/, of which the last `held_out`
-    clips test and as many before them validate) or `synthetic` (`sentences` to train, `held_out` per other
-    split). `dictionary` is a copy of CMUdict's archive; null: it is fetched. Clips of more than `max_frames` frames or
-    `max_phonemes` phonemes are refused; synthesis stops after that number of frames.
+    `source`: `official` (the archive, 2.7 GB, or `path`: a copy or its folder; split by title), `slice`
+    (`path`: a folder with metadata.csv and wavs/, of which the last `held_out` clips test and as many before them
+    validate) or `synthetic` (`sentences` to train, `held_out` per other split). `dictionary` is a copy of CMUdict's
+    archive; null: it is fetched. Clips of more than `max_frames` frames or `max_phonemes` phonemes are refused;
+    synthesis stops after that number of frames.
 
     Raises ValueError.
     """
@@ -68,6 +64,7 @@ class LJSpeech(CachedTask):
     loss_mean_over = "tokens"
     baseline_name = "mean_frame"
     name = "tts/ljspeech"
+    patterns = SELF  # causal_self is the decoder, noncausal_self the encoder
     release = f"{clips.ARCHIVE.url}, or the folder in it"
 
     source: str = "official"
@@ -85,10 +82,6 @@ class LJSpeech(CachedTask):
         at_least(self.frames_per_step, max_frames=self.max_frames)
         self.dictionary = None if self.dictionary is None else Path(self.dictionary).expanduser()
         super().__post_init__()
-        if self.pattern not in (Pattern.CAUSAL_SELF, Pattern.NONCAUSAL_SELF):
-            raise ValueError(
-                f"{self.name} has causal_self (the decoder) and noncausal_self (the encoder): not {self.pattern}"
-            )
         self.max_steps = -(-self.max_frames // self.frames_per_step)
         self.scale = synthetic_speech.SCALE if self.source == SYNTHETIC else LJSPEECH
         self._references: dict[tuple[int, int], np.ndarray] = {}  # log-mels of true clips, synthesised again
@@ -97,17 +90,14 @@ class LJSpeech(CachedTask):
         def files() -> dict[str, Any]:
             return {**self.identity(), **self._text_identity()}
 
-        def published(**facts: Any) -> Callable[[], dict[str, Any]]:
-            return lambda: files() if self.path and self.path.is_dir() else {**facts, **self._text_identity()}
+        def official() -> dict[str, Any]:
+            is_folder = self.path and self.path.is_dir()
+            return files() if is_folder else {"sha256": clips.ARCHIVE.sha256, **self._text_identity()}
 
-        hub = {"name": HUB.name, "revision": HUB.revision}
         layout = {"held_out": self.held_out, "sentences": self.sentences, "version": synthetic_speech.VERSION}
         layout["symbols"] = " ".join(phonemes.SYMBOLS)
         return {
-            "official": Source(
-                self._official, published(sha256=clips.ARCHIVE.sha256), path=self.release, complete=True
-            ),
-            "hf": Source(self._hub, published(**hub), path=f"a folder with the files of {HUB.name}", complete=True),
+            "official": Source(self._official, official, path=self.release, complete=True),
             SLICE: Source(
                 self._slice, lambda: {**files(), "held_out": self.held_out}, path=clips.LAYOUT, requires_path=True
             ),
@@ -129,18 +119,9 @@ class LJSpeech(CachedTask):
         if folder is None or not folder.is_dir():
             file = clips.ARCHIVE.at(self.path, downloads, progress)
             folder = clips.unpacked(file, downloads, progress)
-        return clips.by_title(self._complete(folder))
-
-    def _hub(self, progress: Progress) -> dict[str, list[clips.Clip]]:
-        files = HUB.at(self.path)["all"]
-        which = self.identity(revision=HUB.revision)
-        folder = clips.from_parquet(files, self.data_root / "downloads" / "lj-speech-hf", which)
-        return clips.by_title(self._complete(folder))
-
-    def _complete(self, folder: Path) -> list[clips.Clip]:
         all_clips = clips.read_clips(folder)
         self.check_is_complete(folder, [len(all_clips)], [clips.CLIPS], "clips")
-        return all_clips
+        return clips.by_title(all_clips)
 
     def _slice(self, progress: Progress) -> dict[str, list[clips.Clip]]:
         all_clips = clips.read_clips(self.path)

@@ -35,9 +35,9 @@ def json_lines(rows: list[dict]) -> str:
 
 def listops(folder: Path, times: int = 1) -> list[str]:
     lines = "".join(
-        f"{max(i % 10, i // 10 % 10)}\t( ( ( [MAX {i % 10} ) {i // 10 % 10} ) ] )\n" for i in range(60 * times)
+        f"( ( ( [MAX {i % 10} ) {i // 10 % 10} ) ] )\t{max(i % 10, i // 10 % 10)}\n" for i in range(20 * times)
     )
-    put(folder, {"listops_d20s_test.tsv": lines})
+    put(folder, {f"basic_{name}.tsv": f"Source\tTarget\n{lines}" for name in THREE})
     return ["task.max_length=16", "task.min_length=2"]
 
 
@@ -55,9 +55,10 @@ def citations(folder: Path, times: int = 1) -> list[str]:
 
 
 def photographs(folder: Path, times: int = 1) -> list[str]:
-    for name, count in (("train", 40 * times), ("test", 10 * times)):
-        put(folder, {f"cifar10_{name}_labels.txt": "".join(f"{i % 10}\n" for i in range(count))})
-        Image.fromarray(pixels(count, count, 1024, 3)).save(folder / f"cifar10_{name}_00000.png")
+    for name, count in (("data_batch_1", 40 * times), ("test_batch", 10 * times)):
+        labels = np.arange(count, dtype=np.uint8)[:, None] % 10
+        folder.mkdir(parents=True, exist_ok=True)
+        (folder / f"{name}.bin").write_bytes(np.hstack([labels, pixels(count, count, 3072)]).tobytes())
     return []
 
 

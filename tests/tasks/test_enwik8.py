@@ -36,14 +36,14 @@ def parts(made):
 @pytest.mark.parametrize("end", ["", ".gz", ".zip"])
 def test_a_text_is_cut_at_bytes_and_no_byte_is_changed(tmp_path, monkeypatch, end):
     file = packed(tmp_path / f"enwik8{end}")
-    with refused(file, "1,999 bytes, not the published text", enwik8.ENWIK8.download.url, "task=lm/enwik8"):
+    with refused(file, "1,999 bytes, not the published text", enwik8.ENWIK8.url, "task=lm/enwik8"):
         task(file).prepare(no_progress)
     part = task(file, source="slice")
     part.prepare(no_progress)
     assert part.load().source == "slice:enwik8"
     cut = list(parts(part))
     assert b"".join(cut) == TEXT and [len(text) for text in cut] == [1799, 100, 100]
-    monkeypatch.setattr(Enwik8, "text", enwik8.Text(enwik8.ENWIK8.download, hashlib.sha256(TEXT).hexdigest()))
+    monkeypatch.setattr(Enwik8, "sha256", hashlib.sha256(TEXT).hexdigest())
     whole = task(file)
     whole.prepare(no_progress)
     assert whole.load().source == "full" and list(parts(whole)) == cut
@@ -55,7 +55,8 @@ def test_the_archive_is_fetched_and_checked(tmp_path, monkeypatch):
     file = packed(tmp_path / "text8.zip", b"anarchism originated as a term of abuse first " * 60)
     data = file.read_bytes()
     download = Download("http://127.0.0.1:9/text8.zip", len(data), hashlib.sha256(data).hexdigest())
-    monkeypatch.setattr(Text8, "text", enwik8.Text(download, "0" * 64))
+    monkeypatch.setattr(Text8, "archive", download)
+    monkeypatch.setattr(Text8, "sha256", "0" * 64)
     made = Text8(data_root=tmp_path / "data", tokenizer="bytes", length=16)
     with refused("http://127.0.0.1:9/text8.zip", "not fetched", "task=lm/text8"):
         made.prepare(no_progress)

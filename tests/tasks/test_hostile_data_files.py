@@ -16,7 +16,7 @@ from tasks.examples import Examples
 from tasks.lm.json_tokenizer import JsonPieces
 from tasks.lm.parquet import parquet_rows
 from tasks.lm.wikitext103 import unpacked
-from tasks.lra.image import read_sprites
+from tasks.lra.image import opened, read_batches
 from tasks.tts.clips import WHOLE, is_whole
 from tasks.tts.phonemes import read_dictionary
 from tests.helpers.layouts import KINDS, Layout
@@ -42,7 +42,7 @@ READERS = {
     "a tokenizer": lambda file: JsonPieces(file, 10).identity,
     "a table of texts": parquet_rows,
     "an archive of texts": lambda file: unpacked(file, file.parent),
-    "pictures": lambda file: read_sprites(file, [file]),
+    "pictures": lambda file: read_batches(opened([file]), file),
     "a dictionary": read_dictionary,
 }
 ENDINGS = {"the lines of a gzipped text": ".gz", "a cloud": ".pcd"}

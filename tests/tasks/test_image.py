@@ -1,6 +1,5 @@
 """The Image task: grey pixels from every source, the quirk, generated data; and everything that can be broken."""
 
-import io
 from pathlib import Path
 
 import numpy as np
@@ -10,9 +9,8 @@ import pytest
 from tasks.lra import image
 from tasks.lra.image import Image, grey, to_sequences
 from tests.helpers import tasks
-from tests.helpers.tasks import baseline_scores, published, ready, refuses
+from tests.helpers.tasks import published, ready, refuses
 
-SLICE = Path(__file__).resolve().parents[2].parent / "shared" / "data" / "lra_image"
 SMALL = {"source": "synthetic", "max_length": 64, "train": 60, "val": 20, "test": 31}
 
 
@@ -26,19 +24,10 @@ def pictures(split: str, count: int):
     return draw.integers(0, 256, (count, 32, 32, 3), np.uint8), np.arange(count, dtype=np.uint8) % 10
 
 
-def png(colours) -> bytes:
-    stream = io.BytesIO()
-    PIL.Image.fromarray(colours.reshape(-1, 1024, 3)).save(stream, "png")
-    return stream.getvalue()
-
-
-def write_slice(folder: Path, train=50, test=12) -> Path:
+def write_slice(folder: Path) -> Path:
     folder.mkdir(parents=True, exist_ok=True)
-    for split, count in (("train", train), ("test", test)):
-        colours, labels = pictures(split, count)
-        (folder / f"cifar10_{split}_00000.png").write_bytes(png(colours[:7]))
-        (folder / f"cifar10_{split}_00007.png").write_bytes(png(colours[7:]))
-        (folder / f"cifar10_{split}_labels.txt").write_text("".join(f"{label}\n" for label in labels))
+    for name, data in members_of().items():
+        (folder / Path(name).name).write_bytes(data)
     return folder
 
 
@@ -143,37 +132,6 @@ def test_pictures_of_the_hub_may_be_encoded(tmp_path, monkeypatch):
 # broken files
 
 
-SPRITES = {
-    "cut": lambda data, colours: data[: len(data) // 2],
-    "narrow": lambda data, colours: png(colours)[:16] + b"\0\0\0\x07" + png(colours)[20:],
-    "a row less": lambda data, colours: png(colours[:-1]),
-}
-
-
-@pytest.mark.parametrize("break_", SPRITES.values(), ids=SPRITES.keys())
-def test_broken_sprites(tmp_path, break_):
-    folder = write_slice(tmp_path / "part")
-    file = folder / "cifar10_train_00007.png"
-    file.write_bytes(break_(file.read_bytes(), pictures("train", 50)[0][7:]))
-    refuses(Image(data_root=tmp_path / "data", source="slice", path=folder), folder, ":")
-
-
-LABELS = {
-    "a word": ("3\ncat\n", 2, "label 'cat'"),
-    "no text": (b"3\n\xff\n", 2, "label"),
-    "too few": ("3\n" * 49, 49, "49 classes for 50 pictures"),
-    "too many": ("3\n" * 51, 51, "51 classes for 50 pictures"),
-}
-
-
-@pytest.mark.parametrize(("text", "number", "reason"), LABELS.values(), ids=LABELS.keys())
-def test_broken_labels(tmp_path, text, number, reason):
-    folder = write_slice(tmp_path / "part")
-    file = folder / "cifar10_train_labels.txt"
-    file.write_bytes(text if isinstance(text, bytes) else text.encode())
-    refuses(Image(data_root=tmp_path / "data", source="slice", path=folder), f"{file}:{number}: ", reason)
-
-
 RECORDS = {
     "cut": (lambda data: data[:-1], ":1: 30,729 bytes are no whole number of pictures"),
     "a tenth class": (lambda data: data[:3073] + b"\x0a" + data[3074:], ":2: label '10'"),
@@ -192,7 +150,10 @@ def test_broken_archives(tmp_path, monkeypatch):
     members = members_of()
     del members["cifar-10-batches-bin/data_batch_5.bin"]
     file = write_archive(tmp_path / "a.tar.gz", monkeypatch, members)
-    refuses(Image(data_root=tmp_path / "data", path=file), file, "no data_batch_5.bin in it")
+    refuses(Image(data_root=tmp_path / "data", path=file), file, "40 + 12 instead of 50,000 + 10,000")
+    del members["cifar-10-batches-bin/test_batch.bin"]
+    file = write_archive(tmp_path / "c.tar.gz", monkeypatch, members)
+    refuses(Image(data_root=tmp_path / "data", path=file), file, "no pictures to test")
     file = write_archive(tmp_path / "b.tar.gz", monkeypatch, {"../data_batch_1.bin": b"", **members_of()})
     refuses(Image(data_root=tmp_path / "data", path=file), file, "leads out of it")
     file.write_bytes(file.read_bytes() + b"\0")
@@ -212,14 +173,3 @@ def test_broken_archives(tmp_path, monkeypatch):
 def test_broken_libraries(tmp_path, monkeypatch, kind, change, reason):
     library(monkeypatch, kind, change)
     refuses(Image(data_root=tmp_path, source=kind), kind, "train:1: ", reason)
-
-
-@pytest.mark.skipif(not SLICE.exists(), reason="the slice is not next to the clone")
-def test_real_slice(tmp_path):
-    task = loaded(tmp_path, source="slice", path=SLICE)
-    info = task.load()
-    assert (info.source, info.sizes) == ("slice:lra_image", {"train": 3600, "val": 400, "test": 2000})
-    assert 8 < baseline_scores(task)["acc"] < 12
-    files = image.read_sprites(*task._slice_files()["train"])
-    assert files[0][0, 0, 0].tolist() == [59, 62, 63], "the first pixel of CIFAR-10"
-    assert files[1][:8].tolist() == [6, 9, 9, 4, 1, 1, 2, 7]

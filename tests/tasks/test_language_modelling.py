@@ -14,8 +14,8 @@ from torch.nn import functional as F
 from models.attention.vanilla import Vanilla
 from models.backbones.decoder import DecoderConfig, DecoderLM
 from models.backbones.perceiver_ar import PerceiverAR, PerceiverConfig
-from tasks.checks import DataError
-from tasks.data_task import SPLITS, Source, no_progress
+from tasks.checks import DataError, no_progress
+from tasks.data_task import SPLITS, Source
 from tasks.lm.documents import Beginnings, Document, FirstBytes
 from tasks.lm.language_modelling import LanguageModelling, dictionary_rows
 

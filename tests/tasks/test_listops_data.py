@@ -1,6 +1,5 @@
 """Where ListOps examples come from: the generator through the cache, LRA's files, a slice; and everything broken."""
 
-import gzip
 import threading
 from pathlib import Path
 
@@ -11,11 +10,9 @@ from tasks import cache
 from tasks.examples import content_hash
 from tasks.lra import listops
 from tasks.lra.listops import ListOps
-from tasks.lra.listops_generator import evaluate, parse
+from tasks.lra.listops_generator import evaluate
 from tests.helpers.listops import NEXT, format_expression, loaded, small
-from tests.helpers.tasks import baseline_scores, never, no_progress, refused
-
-SLICE = Path(__file__).resolve().parents[2].parent / "shared" / "data" / "lra_listops"
+from tests.helpers.tasks import never, no_progress, refused
 
 
 def folder_of(root) -> Path:
@@ -162,28 +159,7 @@ def test_cut_off_last_line(tmp_path, cut):
         small(tmp_path / "data", source="official", path=tmp_path).prepare(no_progress)
 
 
-def test_slice_is_split_by_its_seed(tmp_path):
-    texts = [f"( ( ( [MIN {i % 10} ) {i // 10} ) ] )" for i in range(95)]
-    lines = "".join(f"{evaluate(parse(text))}\t{text}\n" for text in texts)
-    (tmp_path / "tiny").mkdir()
-    with gzip.open(tmp_path / "tiny" / f"{listops.SLICE_FILE}.gz", "wt") as stream:
-        stream.write(lines)
-    tasks = [
-        loaded(tmp_path / "data", source="slice", path=tmp_path / "tiny", data_seed=seed, train=10**6, val=9, test=9)
-        for seed in (0, 0, 1)
-    ]
-    infos = [task.load() for task in tasks]
-    assert infos[0].sizes == {"train": 77, "val": 9, "test": 9} and infos[0].source == "slice:tiny"
-    assert infos[0] == infos[1] and infos[0].fingerprint != infos[2].fingerprint
-    seen = [tuple(row) for name in infos[0].sizes for row in np.split(*edges(tasks[0].split(name).examples))]
-    assert sorted(seen) == sorted(tuple(parse(text)) for text in texts)
-
-
-@pytest.mark.skipif(not SLICE.exists(), reason="the slice is not next to the clone")
-def test_real_slice(tmp_path):
-    task = ListOps(data_root=tmp_path, source="slice", path=SLICE)
-    task.prepare(no_progress)
-    info = task.load()
-    assert (info.source, info.sizes) == ("slice:lra_listops", {"train": 8000, "val": 1000, "test": 1000})
-    assert max(np.diff(task.split(name).examples.offsets).max() for name in info.sizes) == 939
-    assert 5 < baseline_scores(task)["acc"] < 20
+def test_a_slice_is_laid_out_like_the_official_files(tmp_path):
+    write_official(tmp_path / "tiny", loaded(tmp_path / "generated", train=77))
+    info = loaded(tmp_path / "data", source="slice", path=tmp_path / "tiny").load()
+    assert (info.source, info.sizes) == ("slice:tiny", {"train": 77, "val": 40, "test": 50})

@@ -17,6 +17,7 @@ from tasks.lm.openwebtext import OpenWebText
 from tasks.lm.pg19 import PG19
 from tasks.lm.shakespeare import Shakespeare
 from tasks.lm.slimpajama import SlimPajama
+from tasks.lm.synthetic_text import Stories
 from tasks.lm.wikitext103 import WikiText103
 from tests.helpers.tasks import no_progress, refused, tar
 from tests.helpers.texts import folder, parquet, text_of, texts_of
@@ -142,7 +143,6 @@ def test_wikitext_is_the_same_from_everywhere(tmp_path, monkeypatch):
     data = (tmp_path / "w.zip").read_bytes()
     good = Download("http://127.0.0.1:9/w.zip", len(data), hashlib.sha256(data).hexdigest())
     monkeypatch.setattr(wikitext103, "ZIP", good)
-    monkeypatch.setattr(wikitext103, "MIRROR", good)
     plain = folder(tmp_path / "plain", {f"wiki.{name}.raw": text for name, text in texts.items()})
     for name, text in texts.items():
         rows = [line if line.strip() else "" for line in text.splitlines(keepends=True)]
@@ -227,10 +227,10 @@ def test_slimpajama_is_named_after_its_sample(tmp_path):
 def test_a_story_asks_far_later_for_what_it_says_once():
     settings = {"document_bytes": 6000, "names": 20, "distance": 1500}
     synthetic_text.check(1, **settings)
-    whole = texts_of(synthetic_text.stories(70, seed=3, split=0, **settings))
-    assert whole[:5] == texts_of(synthetic_text.stories(5, seed=3, split=0, **settings)), "fewer are the beginning"
+    whole = texts_of(Stories.pieces(70, seed=3, split=0, **settings))
+    assert whole[:5] == texts_of(Stories.pieces(5, seed=3, split=0, **settings)), "fewer are the beginning"
     assert len(whole) == len(set(whole)) == 70 and not set(whole) & set(
-        texts_of(synthetic_text.stories(5, seed=3, split=1, **settings))
+        texts_of(Stories.pieces(5, seed=3, split=1, **settings))
     )
     for text in whole[:9]:
         assert 6000 <= len(text) < 6200

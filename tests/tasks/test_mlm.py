@@ -163,14 +163,18 @@ def test_pieces_follow_from_the_text_alone(tmp_path):
 def test_generated_documents_have_all_words_of_a_topic_together(tmp_path):
     words = topics.vocabulary()
     assert len(set(words)) == len(words) == topics.TOPICS * topics.WORDS + topics.COMMON
-    texts = [document.text.split() for piece in topics.documents(40, seed=0, split=0) for document in piece.documents()]
+    texts = [
+        document.text.split()
+        for piece in topics.Documents.pieces(40, seed=0, split=0)
+        for document in piece.documents()
+    ]
     assert len(texts) == 40 and {len(text) for text in texts} == {topics.SECTIONS * topics.SECTION}
     for number, section in enumerate(np.array(texts).reshape(-1, topics.SECTION)):
         indices = np.array([words.index(word) for word in section])
         topical = indices[indices < topics.TOPICS * topics.WORDS]
         assert set(topical // topics.WORDS) == {number % topics.TOPICS} and len(set(topical)) == topics.WORDS
         assert 0.6 < len(topical) / len(indices) < 0.95
-    fewer = [document for piece in topics.documents(3, seed=0, split=0) for document in piece.documents()]
+    fewer = [document for piece in topics.Documents.pieces(3, seed=0, split=0) for document in piece.documents()]
     assert [document.text.split() for document in fewer] == texts[:3], "fewer are the beginning of more"
 
 

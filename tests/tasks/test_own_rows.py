@@ -3,17 +3,14 @@
 import csv
 import datetime
 import gzip
-import itertools
 import json
 import os
-import struct
-import sys
 import time
 
 import pytest
 
 from tasks.checks import DataError
-from tasks.data import arrow_rows, rows
+from tasks.data import rows
 from tasks.data.rows import tables
 from tasks.lm import parquet
 from tests.helpers.tasks import refused
@@ -51,20 +48,6 @@ def read(path, columns=COLUMNS):
 def test_every_format_gives_the_same_rows(tmp_path, name):
     assert read(write(tmp_path, name)) == {"all": TEXTS}
     assert read(tmp_path / name, ("label", "text")) == {"all": [pair[::-1] for pair in TEXTS]}
-
-
-def test_a_saved_data_set_and_its_splits(tmp_path):
-    datasets = pytest.importorskip("datasets")
-    whole = datasets.Dataset.from_dict({"text": [text for text, _ in TEXTS], "label": [name for _, name in TEXTS]})
-    whole.save_to_disk(tmp_path / "whole")
-    datasets.DatasetDict(train=whole, validation=whole.select([1]), test=whole.select([2])).save_to_disk(
-        tmp_path / "dict"
-    )
-    assert read(tmp_path / "whole") == {"all": TEXTS}
-    assert read(tmp_path / "dict") == {"train": TEXTS, "val": [TEXTS[1]], "test": [TEXTS[2]]}
-    (tmp_path / "whole" / "state.json").write_text("{")
-    with refused(match="no saved data set"):
-        read(tmp_path / "whole")
 
 
 def test_names_of_files_tell_the_split(tmp_path):
@@ -174,8 +157,8 @@ def test_columns_hold_texts_numbers_or_lists_of_numbers(tmp_path, values):
 
 
 def test_cells_of_a_binary_file_have_bounds(tmp_path, monkeypatch):
-    monkeypatch.setattr(arrow_rows, "LONGEST_LINE", 10)
-    monkeypatch.setattr(arrow_rows, "LONGEST_LIST", 3)
+    monkeypatch.setattr(rows, "LONGEST_LINE", 10)
+    monkeypatch.setattr(rows, "LONGEST_LIST", 3)
     file = parquet_of(tmp_path, text=["x", "x" * 11], label=[[1, 2], [1, 2, 3]])
     assert read(file, ("label",)) == {"all": [([1, 2],), ([1, 2, 3],)]}
     with pytest.raises(DataError, match="more than 0 MiB in a cell"):
@@ -187,7 +170,6 @@ def test_cells_of_a_binary_file_have_bounds(tmp_path, monkeypatch):
 @pytest.mark.parametrize("name", ["a.parquet", "a.csv"])
 def test_a_table_has_a_bound(tmp_path, monkeypatch, name):
     monkeypatch.setattr(rows, "MOST_ROWS", 2)
-    monkeypatch.setattr(arrow_rows, "MOST_ROWS", 2)
     with pytest.raises(DataError, match="more than 2"):
         read(write(tmp_path, name))
 
@@ -210,58 +192,3 @@ def test_a_broken_text_of_a_parquet_file_has_its_row(tmp_path):
     file = parquet_of(tmp_path, text=pa.StringArray.from_buffers(3, *data.buffers()[1:]), label=["a", "b", "a"])
     with pytest.raises(DataError, match=r"a\.parquet:3: byte 0 \(0xff\) is not UTF-8"):
         read(file)
-
-
-def saved(folder, batches=1):
-    """As `save_to_disk` of `datasets` writes it."""
-    import pyarrow as pa
-
-    folder.mkdir()
-    table = pa.table({"text": [text for text, _ in TEXTS], "label": [name for _, name in TEXTS]})
-    with pa.OSFile(str(folder / "data-0.arrow"), "wb") as file, pa.ipc.new_stream(file, table.schema) as stream:
-        for _ in range(batches):
-            stream.write_table(table)
-    (folder / "state.json").write_text('{"_data_files": [{"filename": "data-0.arrow"}]}')
-    return folder
-
-
-def test_a_saved_data_set_takes_no_other_library(tmp_path, monkeypatch):
-    monkeypatch.setitem(sys.modules, "datasets", None)
-    assert read(saved(tmp_path / "s", batches=2)) == {"all": TEXTS * 2}
-
-
-@pytest.mark.parametrize("name", ["../s.arrow", "/dev/zero", "sub/s.arrow", "..", "", 7, None, "fifo", "link"])
-def test_a_saved_data_set_reads_files_of_its_folder_alone(tmp_path, name):
-    folder = saved(tmp_path / "s")
-    (tmp_path / "s.arrow").write_bytes((folder / "data-0.arrow").read_bytes())
-    os.mkfifo(folder / "fifo")
-    (folder / "link").symlink_to(tmp_path / "s.arrow")
-    (folder / "state.json").write_text(json.dumps({"_data_files": [{"filename": name}]}))
-    with refused(match="no saved data set"):
-        read(folder)
-
-
-def test_a_saved_split_that_is_a_link_to_somewhere_else_is_refused(tmp_path):
-    (saved(tmp_path / "shared") / "dataset_dict.json").write_text("{}")
-    (tmp_path / "shared" / "test").symlink_to(saved(tmp_path / "private"))
-    with refused(match=r"shared/test: a link that leads out of its folder"):
-        read(tmp_path / "shared")
-
-
-@pytest.mark.parametrize("state", ["[1]", "[" * 100_000, "{}", '{"_data_files": 7}', '{"_data_files": [1]}', "{", "7"])
-def test_a_forged_state_of_a_saved_data_set_is_one_line(tmp_path, state):
-    folder = saved(tmp_path / "s")
-    (folder / "state.json").write_text(state)
-    with pytest.raises(DataError, match=r"state\.json: no saved data set"):
-        read(folder)
-
-
-def test_offsets_that_lead_out_of_a_saved_data_set_are_refused(tmp_path):
-    folder = saved(tmp_path / "s")
-    content = (folder / "data-0.arrow").read_bytes()
-    ends = list(itertools.accumulate((len(text.encode()) for text, _ in TEXTS), initial=0))
-    offsets = struct.pack("<4i", *ends)
-    assert content.count(offsets) == 1
-    (folder / "data-0.arrow").write_bytes(content.replace(offsets, struct.pack("<4i", 0, 10**9, 2 * 10**9, 2 * 10**9)))
-    with pytest.raises(DataError, match=r"data-0\.arrow: "):
-        read(folder)

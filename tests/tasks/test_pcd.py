@@ -1,8 +1,6 @@
 """Clouds in files: every encoding, and whatever can be broken in one line each."""
 
-import io
 import resource
-import struct
 
 import numpy as np
 import pytest
@@ -30,12 +28,6 @@ def put(folder, data, name="cloud.pcd"):
     return file
 
 
-def npy(array):
-    stream = io.BytesIO()
-    np.save(stream, array, allow_pickle=True)
-    return stream.getvalue()
-
-
 MIXED = {"fields": "rgb z x label y", "size": "4 8 8 2 8", "kind": "U F F U F", "count": "1 1 1 3 1"}
 
 
@@ -57,9 +49,6 @@ WHOLE = {
     + b"".join(b"pad " + row.tobytes() + bytes(6) for row in POINTS),
     "mixed_ascii.pcd": header("ascii", **MIXED)
     + "".join(f"7 {z:.9g} {x:.9g} 9 9 9 {y:.9g}\n" for x, y, z in POINTS).encode(),
-    "cloud.npy": npy(POINTS),
-    "wide.npy": npy(POINTS.astype(np.float64)),
-    "columns.npy": npy(np.asfortranarray(np.c_[POINTS, POINTS])),
 }
 
 
@@ -105,30 +94,6 @@ def test_a_broken_pcd_is_refused_in_one_line(case, tmp_path):
         read_cloud(file)
 
 
-def header_npy(shape, descr="<f4"):
-    text = f"{{'descr': {descr!r}, 'fortran_order': False, 'shape': {shape}, }}".ljust(117).encode() + b"\n"
-    return b"\x93NUMPY\x01\x00" + struct.pack("<H", len(text)) + text
-
-
-@pytest.mark.parametrize(
-    ("name", "data", "message"),
-    [
-        ("a.npy", npy(np.array([{"a": 1}, None, 3], dtype=object)), "Python objects"),
-        ("a.npy", npy(np.arange(9).reshape(3, 3)), "an array of int64"),
-        ("a.npy", npy(POINTS[:, :2]), "shape (40, 2)"),
-        ("a.npy", npy(POINTS)[:-5], "mmap length is greater"),
-        ("a.npy", header_npy((10**12, 3)), "mmap length is greater"),
-        ("a.npy", b"\x93NUMPY\x01\x00\x10\x00" + b"__import__('os')", ""),
-        ("a.npy", npy(np.where(np.arange(40)[:, None] == 8, np.inf, POINTS)), "point 9: a coordinate is inf"),
-        ("a.ply", b"ply", "no cloud of points is read from a .ply file"),
-    ],
-)
-def test_a_broken_array_is_refused_in_one_line(name, data, message, tmp_path):
-    file = put(tmp_path, data, name)
-    with refused(file, message):
-        read_cloud(file)
-
-
 def test_what_a_header_claims_is_not_allocated(tmp_path):
     before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
     count = " ".join(["1", "1", "1", "1000"])
@@ -136,12 +101,10 @@ def test_what_a_header_claims_is_not_allocated(tmp_path):
     for data in (header("ascii", **claims), header("binary", **claims) + bytes(8)):
         with pytest.raises(DataError):
             read_cloud(put(tmp_path, data))
-    with pytest.raises(DataError):
-        read_cloud(put(tmp_path, header_npy((10**10, 3)), "a.npy"))
     assert resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before < 64 << 10  # KiB
 
 
-@pytest.mark.parametrize("name", ["ascii.pcd", "binary.pcd", "mixed.pcd", "cloud.npy"])
+@pytest.mark.parametrize("name", ["ascii.pcd", "binary.pcd", "mixed.pcd"])
 def test_nothing_else_comes_out_of_a_broken_file(name, tmp_path):
     refused = 0
     for broken in mutations(WHOLE[name], 30):

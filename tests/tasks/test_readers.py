@@ -9,9 +9,9 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
+from tasks.checks import no_progress
 from tasks.data import rows
 from tasks.data_sources import MARK, files_in, records_of
-from tasks.data_task import no_progress
 from tasks.finetuning import tables
 from tasks.lra import listops, text
 from tasks.lra.retrieval import texts
@@ -32,7 +32,7 @@ def pairs(file: Path) -> list:
 
 
 def expressions(file: Path) -> list:
-    made = listops.read_tsv(file, no_progress, header=False)
+    made = listops.read_tsv(file, no_progress)
     return [made.tokens.tolist(), made.labels.tolist()]
 
 
@@ -49,7 +49,7 @@ def citations(file: Path) -> list:
 
 
 def expression(i: int) -> str:
-    return f"{i % 10}\t( ( ( [MAX {i % 10} ) 0 ) ] )"
+    return f"( ( ( [MAX {i % 10} ) 0 ) ] )\t{i % 10}"
 
 
 def json_line(**entries):
@@ -62,7 +62,7 @@ READERS = {
     "own json": ("a.jsonl", "", json_line(text="review {}"), values(rows.json_rows, "text")),
     "glue": ("a.tsv", "text\tlabel", "text {}\t1".format, values(tables.tsv_rows, "text", "label")),
     "race": ("b.jsonl", "", json_line(text="text {}"), values(rows.json_rows, "text")),
-    "listops": ("a.tsv", "", expression, expressions),
+    "listops": ("a.tsv", "Source\tTarget", expression, expressions),
     "text": ("a.jsonl", "", json_line(text="review {}", label=1), reviews),
     "retrieval": ("a.tsv", "", "1.0\t1\t2\tfirst text {0}\tsecond text {0}".format, citations),
     "ljspeech": ("metadata.csv", "", "LJ001-{0:04d}|Words {0}|words and words".format, clips),
@@ -205,11 +205,3 @@ def test_summaries_in_parquet_and_under_the_names_of_their_release(tmp_path):
         assert {name: [pair[1:] for part in parts for pair in part.pairs()] for name, parts in of_split.items()} == (
             {key: [("a b", "c")] for key in ("train", "val", "test")}
         )
-
-
-def test_an_unpacked_archive_of_reviews_is_read(tmp_path):
-    for number, place in enumerate(text.UNPACKED):
-        folder = (tmp_path / place).parent
-        folder.mkdir(parents=True)
-        (folder / "0_1.txt").write_text(f"review {number}")
-    assert [row[1:] for row in text.folder_rows(tmp_path / "train")] == [(b"review 0", 0), (b"review 1", 1)]

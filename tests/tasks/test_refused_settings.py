@@ -23,7 +23,7 @@ from tests.helpers.tasks import one_line
 from tests.tasks import test_finetuning, test_forecasting, test_summarization, test_tts
 from tests.tasks.test_language_modelling import Corpus
 
-NO_SECOND = "no second sequence to attend to"
+NO_SECOND = "_cross form (it has: causal_self, noncausal_self)"
 REFUSED = {
     Text: [
         ({"source": "hf", "path": "x"}, "takes no path: task.path=null"),
@@ -66,7 +66,7 @@ REFUSED = {
     ],
     partial(PCN, **completion.SMALL): [
         ({"validation": "train"}, "validation='train' is none of val, test"),
-        ({"pattern": "causal_self"}, "noncausal_cross, not causal_self"),
+        ({"pattern": "causal_self"}, "has no causal_self form (it has: noncausal_cross)"),
         ({"input_points": 0}, "input_points=0 is less than 1"),
         ({"views": 0}, "views=0 is less than 1"),
         ({"asymmetry": 1.0}, "asymmetry=1.0 is not between 0 and 1"),
@@ -125,7 +125,7 @@ REFUSED = {
         ({"pattern": "noncausal_cross"}, NO_SECOND),
     ],
     partial(LJSpeech, **test_tts.SIZES): [
-        ({"pattern": "causal_cross"}, "not causal_cross"),
+        ({"pattern": "causal_cross"}, NO_SECOND),
         ({"frames_per_step": 0}, "frames_per_step=0"),
         ({"max_frames": 1}, "max_frames=1"),
         ({"path": "somewhere"}, "takes no path"),

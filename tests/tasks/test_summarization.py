@@ -198,7 +198,7 @@ def test_without_its_abstracts_the_lead_of_scisummnet_is_half_as_good(tmp_path):
 
 def generated(count: int, **settings):
     sizes = {"facts": 30, "announced": 4, "articles": 3} | settings
-    pieces = synthetic_articles.documents(count, seed=1, split=0, **sizes)
+    pieces = synthetic_articles.Articles.pieces(count, seed=1, split=0, **sizes)
     return [pair for piece in pieces for pair in piece.pairs()]
 
 
@@ -234,7 +234,7 @@ def test_an_announced_fact_looks_like_any_other():
 
 
 def test_fewer_documents_are_the_beginning_of_more(monkeypatch):
-    monkeypatch.setattr(synthetic_articles, "AT_ONCE", 7)
+    monkeypatch.setattr(synthetic_articles.Articles, "at_once", 7)
     assert generated(9) == generated(20)[:9]
 
 

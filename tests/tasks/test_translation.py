@@ -112,7 +112,7 @@ def test_which_pairs_are_kept(source, target, kept):
 
 
 def generated(count: int):
-    return [pair for piece in synthetic_language.sentences(count, seed=1, split=0) for pair in piece.pairs()]
+    return [pair for piece in synthetic_language.Sentences.pieces(count, seed=1, split=0) for pair in piece.pairs()]
 
 
 def test_sentences_have_6_to_24_words_and_a_verb_at_the_end():
@@ -153,7 +153,7 @@ def test_a_word_alone_tells_neither_case_nor_part_of_speech():
 
 def test_fewer_pairs_are_the_beginning_of_more(monkeypatch):
     whole = generated(20)
-    monkeypatch.setattr(synthetic_language, "AT_ONCE", 7)
+    monkeypatch.setattr(synthetic_language.Sentences, "at_once", 7)
     assert generated(9) == whole[:9] and generated(20) == whole
 
 

@@ -11,13 +11,11 @@ import zipfile
 from pathlib import Path
 
 import numpy as np
-import pyarrow as pa
 import pytest
-from pyarrow import parquet
 
 from tasks.tts import clips, phonemes
 from tasks.tts.audio import wav
-from tasks.tts.ljspeech import HUB, LJSpeech
+from tasks.tts.ljspeech import LJSpeech
 from tasks.tts.phonemes import Phonemizer, arpabet, by_letters, spelled
 from tests.helpers.tasks import no_progress, refused, refuses
 
@@ -206,29 +204,6 @@ def test_an_archive_that_leads_out_of_itself_is_refused(tmp_path, dictionary, mo
     assert not list(tmp_path.rglob("evil.wav"))
 
 
-def test_parquet_files_give_the_same_clips(tmp_path, dictionary, monkeypatch):
-    monkeypatch.setattr(clips, "CLIPS", 6)
-    monkeypatch.setitem(HUB.patterns, "all", "data/full-*.parquet")
-    titles = ("LJ001", "LJ003", "LJ004")
-    parts = [folder(tmp_path / title, ("Hello, world",) * 2, title) for title in titles]
-    rows = [
-        {"id": file.stem, "audio": {"bytes": file.read_bytes(), "path": None}, "normalized_text": "Hello, world"}
-        for part in parts
-        for file in sorted((part / "wavs").iterdir())
-    ]
-    hub = tmp_path / "hub" / "data"
-    hub.mkdir(parents=True)
-    parquet.write_table(pa.Table.from_pylist(rows[:4]), hub / "full-00000-of-00002.parquet")
-    parquet.write_table(pa.Table.from_pylist(rows[4:]), hub / "full-00001-of-00002.parquet")
-    info = loaded(task(tmp_path, hub.parent, dictionary, source="hf"))
-    assert info.source == "full" and info.sizes["train"] == info.sizes["val"] == info.sizes["test"] == 2
-    for broken, message in (({"id": "../x"}, "row 1 is no clip"), ({"audio": None}, "row 1 is no clip")):
-        parquet.write_table(pa.Table.from_pylist([rows[0] | broken]), hub / "full-00000-of-00002.parquet")
-        refuses(task(tmp_path, hub.parent, dictionary, message, source="hf"), message)
-    parquet.write_table(pa.table({"a": [1]}), hub / "full-00000-of-00002.parquet")
-    refuses(task(tmp_path, hub.parent, dictionary, 3, source="hf"), "columns a, not id, audio")
-
-
 def test_words_that_the_dictionary_lacks():
     entries = {"hello": "HH AH0 L OW1", "world": "W ER1 L D"}
     spoken = Phonemizer(entries)("‘Hello’ (wörld): cheese—phrases…", "here")
@@ -255,5 +230,6 @@ def test_the_published_dictionary_and_the_slice(tmp_path):
 
 
 def test_a_missing_library_says_how_to_get_it(tmp_path, dictionary, monkeypatch):
+    clips = folder(tmp_path / "mine")
     monkeypatch.setitem(sys.modules, "soundfile", None)
-    refuses(task(tmp_path, folder(tmp_path / "mine"), dictionary), "pip install -e .[speech]")
+    refuses(task(tmp_path, clips, dictionary), "pip install -e .[speech]")

@@ -17,7 +17,6 @@ from models.ops.precision import upcast
 from models.ops.scan import scan, scan_backward
 from models.ops.tiles import TileBudget, spans
 
-STEEPEST = 1000.0  # slope of the square root
 TILE = TileBudget(2**20, 2**26)  # numbers
 
 
@@ -83,7 +82,8 @@ class _RGLRURecurrence(torch.autograd.Function):
             dscaled = db * scale
             dx[:, tile] = dscaled * admit
             di[:, tile] = dscaled * wide * admit * (1 - admit)
-            slope = (a / scale.clamp(min=1 / (2 * STEEPEST))).masked_fill_(first[:, tile], 0.0)
+            # a slope of at most 1000; torch.compile makes a constant of the module a number that it cannot lift here
+            slope = (a / scale.clamp(min=1 / 2000)).masked_fill_(first[:, tile], 0.0)
             dlog_a = a * (da - db * admit * wide * slope)
             dr[:, tile] = -rate * dlog_a * remember * (1 - remember)
             drate -= (dlog_a * remember).sum((0, 1))

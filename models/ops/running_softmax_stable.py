@@ -22,7 +22,7 @@ import torch
 from torch import Tensor
 
 from models.ops.decayed_chunks import corners, decays, halves
-from models.ops.scan import doubled
+from models.ops.scan import scan
 from models.ops.tiles import in_few_kernels
 
 LOG2_E = math.log2(math.e)
@@ -210,8 +210,14 @@ def _accumulated(decay: Tensor, totals: Tensor, states: Tensor, *, reverse: bool
     a CPU, decay (K, .., L) too."""
     if in_few_kernels(decay):
         both = torch.cat([states, totals[..., None]], -1)
-        both = doubled(decay[..., None], both, torch.zeros_like(both[0]), dim=0, reverse=reverse)
-        return both[..., -1], both[..., :-1]
+        out = torch.empty_like(both)
+        scan(
+            *(x.transpose(0, 1) for x in (decay[..., None], both)),
+            torch.zeros_like(both[0]),
+            out.transpose(0, 1),
+            reverse=reverse,
+        )
+        return out[..., -1], out[..., :-1]
     for now, other in neighbours(len(decay), reverse=reverse):
         totals[now].addcmul_(decay[now], totals[other])
         states[now].addcmul_(decay[now][..., None], states[other])

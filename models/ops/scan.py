@@ -124,18 +124,18 @@ def _doubled(a: Tensor, b: Tensor, state: Tensor, out: Tensor, reverse: bool) ->
     part(buffers[:, 2], pad - 1, pad).copy_(state.unsqueeze(1))
     first_a, first_b, first_out = (every_other(x, 0) for x in (a, b, out))
     second_a, second_b, second_out = (every_other(x, 1) for x in (a, b, out))
-    _write(part(now[0], pad, total), torch.mul, second_a, part(first_a, 0, count, firsts))
-    _write(part(now[2], pad, total), torch.addcmul, second_b, second_a, part(first_b, 0, count, firsts))
+    write(part(now[0], pad, total), torch.mul, second_a, part(first_a, 0, count, firsts))
+    write(part(now[2], pad, total), torch.addcmul, second_b, second_a, part(first_b, 0, count, firsts))
     reach = 1
     while reach <= count:
         added, factor = part(now[1:], pad, total), part(now[:1], pad, total)
-        _write(part(then[::2], pad, total), torch.addcmul, added, factor, part(now[::2], pad - reach, total - reach))
+        write(part(then[::2], pad, total), torch.addcmul, added, factor, part(now[::2], pad - reach, total - reach))
         now, then, reach = then, now, 2 * reach
     second_out.copy_(part(now[2], pad, total))
-    _write(first_out, torch.addcmul, first_b, first_a, part(now[2], pad - 1, pad - 1 + firsts))
+    write(first_out, torch.addcmul, first_b, first_a, part(now[2], pad - 1, pad - 1 + firsts))
 
 
-def _write(out: Tensor, function: Callable[..., Tensor], *inputs: Tensor) -> None:
+def write(out: Tensor, function: Callable[..., Tensor], *inputs: Tensor) -> None:
     """out = function(*inputs); torch.compile knows no `out` that is a part of a tensor."""
     if torch.compiler.is_compiling():
         out.copy_(function(*inputs))

@@ -329,7 +329,7 @@ class _Blocks(_Layout):
         rows, _, blocks = tile.index
         if in_few_kernels(part):
             lane = total[rows, :, blocks.start * self.size : (blocks.stop - 1) * self.size + self.span]
-            lane += torch.ops.aten.unfold_backward(part.mT, lane.shape, 2, self.span, self.size)
+            lane.add_(torch.ops.aten.unfold_backward(part.mT, lane.shape, 2, self.span, self.size))
             return
         for piece, start in enumerate(range(0, self.span, self.size)):
             width = min(self.size, self.span - start)

@@ -61,7 +61,7 @@ def delta_rule(
             k, r = k.masked_fill(hidden, 0.0), r.masked_fill(hidden, 0.0)
             g = None if g is None else g.masked_fill(hidden, 0.0)
         if initial_state is None and not final_state and kernels is None and v.shape[2] <= CHUNK:
-            return _OneChunk.apply(q, k, v, r, g, e).to(dtype), None
+            return _DeltaRule.apply(q, k, v, r, g, e, None)[0].to(dtype), None
         state = _empty_state(k, v) if initial_state is None else upcast(initial_state)
         if kernels is None:
             y, state = _DeltaRule.apply(q, k, v, r, g, e, state)
@@ -131,36 +131,42 @@ class _DeltaRule(torch.autograd.Function):
     """Both passes read tiles of chunks in order, backward from the last one. In a tile, products between tokens are
     computed for all chunks at once, then the states one chunk after another, then outputs or gradients.
 
-    Backward recomputes each tile from the states before its chunks. As in models/ops/gated_linear.py, no exponent is
-    positive, and inside a chunk dL/db_t = q_t dq_t + r_t dr_t - k_t dk_t - e_t de_t.
+    Backward recomputes each tile from the states before its chunks; a single chunk without a first state has none. As
+    in models/ops/gated_linear.py, no exponent is positive, and inside a chunk dL/db_t = q_t dq_t + r_t dr_t - k_t dk_t
+    - e_t de_t.
     """
 
     @staticmethod
     def forward(
-        ctx, q: Tensor, k: Tensor, v: Tensor, r: Tensor, g: Tensor | None, e: Tensor | None, initial: Tensor
-    ) -> tuple[Tensor, Tensor]:
-        chunks = _CutTokens(q, k, v, r, g, e)
-        states = initial.new_empty(*initial.shape[:2], chunks.count + 1, *initial.shape[2:])
-        states[:, :, 0] = initial
+        ctx, q: Tensor, k: Tensor, v: Tensor, r: Tensor, g: Tensor | None, e: Tensor | None, initial: Tensor | None
+    ) -> tuple[Tensor, Tensor | None]:
+        chunks, states = _CutTokens(q, k, v, r, g, e), None
+        if initial is not None:
+            states = initial.new_empty(*initial.shape[:2], chunks.count + 1, *initial.shape[2:])
+            states[:, :, 0] = initial
         y = torch.empty_like(chunks.parts[2])
         for index, after in chunks.indices():
-            tile = chunks.tile(index)
-            states[after] = tile.advance(states[index][:, :, 0])
-            y[index] = tile.read(states[index])
+            tile = chunks.tile(index, with_states=states is not None)
+            if states is not None:
+                states[after] = tile.advance(states[index][:, :, 0])
+            y[index] = tile.read(None if states is None else states[index])
         ctx.save_for_backward(q, k, v, r, g, e, states)
-        return chunks.join(y), states[:, :, -1].clone()
+        return chunks.join(y), None if states is None else states[:, :, -1].clone()
 
     @staticmethod
     @once_differentiable
-    def backward(ctx, grad: Tensor, grad_state: Tensor) -> tuple[Tensor | None, ...]:
+    def backward(ctx, grad: Tensor, grad_state: Tensor | None) -> tuple[Tensor | None, ...]:
         q, k, v, r, g, e, states = ctx.saved_tensors
         with autocast_disabled(q):
             chunks = _CutTokens(q, k, v, r, g, e)
-            grad, dstate = chunks.cut(grad), grad_state.clone()
+            grad, dstate = chunks.cut(grad), None if states is None else grad_state.clone()
             gradients = [None if x is None else torch.empty_like(x) for x in chunks.parts]
             for index, after in reversed(chunks.indices()):
-                tile, rows = chunks.tile(index), index[0]
-                parts, dstate[rows] = tile.backward(states[index], states[after], grad[index], dstate[rows])
+                tile, rows = chunks.tile(index, with_states=states is not None), index[0]
+                if states is None:
+                    parts, _ = tile.backward(None, None, grad[index], None)
+                else:
+                    parts, dstate[rows] = tile.backward(states[index], states[after], grad[index], dstate[rows])
                 if len(chunks.indices()) == 1:
                     gradients = parts
                     break
@@ -168,32 +174,6 @@ class _DeltaRule(torch.autograd.Function):
                     if gradient is not None:
                         gradient[index] = part
             return *(None if x is None else chunks.join(x) for x in gradients), dstate
-
-
-class _OneChunk(torch.autograd.Function):
-    """y of `_DeltaRule` for a sequence of one chunk without a state before it, whose final state is not read."""
-
-    @staticmethod
-    def forward(ctx, q: Tensor, k: Tensor, v: Tensor, r: Tensor, g: Tensor | None, e: Tensor | None) -> Tensor:
-        chunks = _CutTokens(q, k, v, r, g, e)
-        y = torch.empty_like(chunks.parts[2])
-        for index, _ in chunks.indices():
-            y[index] = chunks.tile(index, with_states=False).read(None)
-        ctx.save_for_backward(q, k, v, r, g, e)
-        return chunks.join(y)
-
-    @staticmethod
-    @once_differentiable
-    def backward(ctx, grad: Tensor) -> tuple[Tensor | None, ...]:
-        with autocast_disabled(grad):
-            chunks = _CutTokens(*ctx.saved_tensors)
-            grad, gradients = chunks.cut(grad), [None if x is None else torch.empty_like(x) for x in chunks.parts]
-            for index, _ in chunks.indices():
-                parts, _ = chunks.tile(index, with_states=False).backward(None, None, grad[index], None)
-                for gradient, part in zip(gradients, parts, strict=True):
-                    if gradient is not None:
-                        gradient[index] = part
-            return tuple(None if x is None else chunks.join(x) for x in gradients)
 
 
 Index = tuple[slice, slice, slice]

@@ -38,10 +38,7 @@ def rope_frequencies(width: int, base: float = 10000.0, *, device: torch.device 
     return base ** (-torch.arange(0, width, 2, dtype=torch.float64, device=device) / width)
 
 
-@functools.lru_cache(maxsize=16)
-def _frequencies(width: int, device: torch.device) -> Tensor:
-    """Those of RoPE, computed once."""
-    return rope_frequencies(width, device=device)
+FREQUENCIES = functools.lru_cache(maxsize=16)(rope_frequencies)  # computed once
 
 
 def apply_rope(
@@ -59,7 +56,7 @@ def apply_rope(
     (j, j + R/2) (GPT-NeoX, Llama). `inverse` rotates back. `scale` (N, R/2) multiplies each pair.
     """
     if frequencies is None:
-        frequencies = _frequencies(x.shape[-1], x.device)
+        frequencies = FREQUENCIES(x.shape[-1], device=x.device)
     angles = positions.to(frequencies.dtype)[:, None] * frequencies  # (N, R/2)
     wide = upcast(x[..., : 2 * angles.shape[-1]])
     if interleaved and in_few_kernels(x) and not torch.compiler.is_compiling():  # inductor fuses only real numbers

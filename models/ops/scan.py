@@ -91,11 +91,8 @@ def scan_backward(
     g, da = torch.empty_like(h), torch.empty_like(h)
     g[:, last] = grad[:, last]
     scan(a[:, after], grad[:, before], g[:, last], g[:, before], reverse=not reverse)
-    if in_few_kernels(h):
-        da = torch.cat([g[:, after] * h[:, before], (g[:, first] * state).unsqueeze(1)][:: 1 if reverse else -1], 1)
-    else:
-        torch.mul(g[:, after], h[:, before], out=da[:, after])
-        torch.mul(g[:, first], state, out=da[:, first])
+    write(da[:, after], torch.mul, g[:, after], h[:, before])
+    write(da[:, first], torch.mul, g[:, first], state)
     return da, g, a[:, first] * g[:, first]
 
 

@@ -314,11 +314,10 @@ class _Blocks(_Layout):
             return weights if hidden is None else weights.masked_fill_(hidden, 0.0)
         if hidden is None:
             return scores.softmax(-1)
-        if not self.padded:  # a query sees itself
-            return scores.masked_fill_(hidden, float("-inf")).softmax(-1)
-        # finite, so that a row without visible keys does not divide 0 by 0; the second fill sets it to zero
-        scores.masked_fill_(hidden, torch.finfo(scores.dtype).min)
-        return scores.softmax(-1).masked_fill_(hidden, 0.0)
+        # finite, so that a row without visible keys does not divide 0 by 0; the second fill sets it to zero. Without
+        # padding such rows lie behind the last query, and are cut off
+        weights = scores.masked_fill_(hidden, torch.finfo(scores.dtype).min).softmax(-1)
+        return weights.masked_fill_(hidden, 0.0) if self.padded else weights
 
     def zeros(self) -> Tensor:
         """Accumulator for gradients of keys and values: (B, H, total, E), in full precision."""

@@ -28,6 +28,7 @@ from models.ops.heads import split_heads
 from models.ops.precision import upcast
 from models.ops.relative import Past
 from models.ops.ring import after_latest, store
+from models.ops.tiles import spans
 
 
 class Compressive(TransformerXL):
@@ -104,7 +105,7 @@ class Compressive(TransformerXL):
     def older(self, x: Tensor, before: int, hidden: Tensor | None) -> tuple[Past, ...]:
         if before % self.segment:
             raise ValueError(f"a memory of {before} tokens is not whole segments of {self.segment}")
-        last = (x.shape[1] - 1) // self.segment * self.segment
+        last = spans(0, x.shape[1], self.segment)[-1].start  # a plain number in a traced graph too
         if not self.compressed_length or last <= self.memory_length:
             return ()
         old = slice(0, last - self.memory_length)

@@ -23,15 +23,18 @@ from models.layers.convolution import torch_convolution
 from models.ops.delta_rule import beta_delta_rule, delta_rule_step
 from models.ops.heads import merge_heads, split_heads
 from models.ops.precision import autocast_disabled, upcast
+from models.ops.tiles import in_few_kernels
 
 EPSILON = 1e-5  # of the norm before the output projection
 UNIT_EPSILON = 1e-6  # added to |q~|^2 and |k~|^2
 
 
-def unit(x: Tensor) -> Tensor:
-    """x / |x| along the last dimension, in float32 or float64."""
-    x = upcast(x)
-    return x * (x.square().sum(-1, keepdim=True) + UNIT_EPSILON).rsqrt()
+def unit(x: Tensor, length: float = 1.0) -> Tensor:
+    """`length` x / |x| along the last dimension, in float32 or float64."""
+    x, width = upcast(x), x.shape[-1]
+    if in_few_kernels(x):  # one kernel, on a CPU slower
+        return F.rms_norm(x, (width,), eps=UNIT_EPSILON / width) * (length * width**-0.5)
+    return x * ((x.square().sum(-1, keepdim=True) + UNIT_EPSILON).rsqrt() * length)
 
 
 def scaled(width: int, factor: float) -> int:
@@ -103,7 +106,7 @@ class DeltaNet(Attention):
         if self.negative_eigenvalues:
             beta = 2 * beta
         with autocast_disabled(x):
-            q, k = unit(q) * self.key_dim**-0.5, unit(k)
+            q, k = unit(q, self.key_dim**-0.5), unit(k)
             decay, sums = self.log_decay(x), state["sums"]
             if x.shape[1] == 1 and padding is None:
                 decay = None if decay is None else decay[:, :, 0]

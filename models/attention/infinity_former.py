@@ -35,7 +35,7 @@ from models.ops.heads import merge_heads
 from models.ops.positions import apply_rope, rope_frequencies
 from models.ops.precision import autocast_disabled, upcast, upcast_linear
 from models.ops.ring import attend_to_ring
-from models.ops.tiles import TileBudget
+from models.ops.tiles import TileBudget, in_few_kernels
 
 TILE = TileBudget(2**20, 2**26)  # densities of one tile
 LEAST_VARIANCE = 1e-4
@@ -132,6 +132,20 @@ class Maps(NamedTuple):
         """B (.., N, D) after a segment of tokens (.., S, D), from the previous B, None at the start."""
         return self.first @ tokens if memory is None else self.keep @ memory + self.write @ tokens
 
+    def memories(self, segments: Tensor, detach: bool) -> Tensor:
+        """B after each of the segments (B, G, S, D): (B, G, N, D). `detach` lets no gradient into earlier segments."""
+        added = torch.cat([self.first @ segments[:, :1], self.write @ segments[:, 1:]], 1)
+        if not in_few_kernels(added):
+            rows = list(added.unbind(1))
+            for g in range(1, len(rows)):
+                rows[g] = self.keep @ (rows[g - 1].detach() if detach else rows[g - 1]) + rows[g]
+            return torch.stack(rows, 1) if rows else added
+        past, keep, reach = added.detach() if detach else added, self.keep, 1
+        while reach < past.shape[1]:  # segments double the span of their memories log2 G times
+            past = torch.cat([past[:, :reach], past[:, reach:] + keep @ past[:, :-reach]], 1)
+            keep, reach = keep @ keep, 2 * reach
+        return past + (added - added.detach()) if detach else past  # the gradient is that of `added`
+
 
 class InfinityFormer(MultiHead):
     """10 D^2 + 5 D + 2 N parameters: four window projections with biases, three of the memory without, the mask, two w.
@@ -204,7 +218,7 @@ class InfinityFormer(MultiHead):
         """Queries, turned queries and keys, and values (B, H, n, E), from x (B, n, D) at positions from `first` on."""
         q, k, v = (self.project(layer, x) for layer in (self.q_proj, self.k_proj, self.v_proj))
         positions = torch.arange(first, first + x.shape[1], device=x.device)
-        return q, apply_rope(q, positions), apply_rope(k, positions), v
+        return q, *apply_rope(torch.stack([q, k]), positions).unbind(0), v
 
     def weigh(self, segments: Tensor) -> Tensor:
         """Y of the tokens in segments (B, G, S, D)."""
@@ -221,18 +235,13 @@ class InfinityFormer(MultiHead):
         if self.detach_memory:
             tokens = tokens.detach()
         parts = self.weigh(tokens[:, : (count - 1) * size].unflatten(1, (count - 1, size)))
-        memories, memory = [x.new_zeros(len(x), self.bases, self.dim, dtype=parts.dtype)], None
         with autocast_disabled(x):
-            maps = self.signal.on(parts.device, parts.dtype)
-            for part in parts.unbind(1):
-                memory = maps.update(memory, part)
-                memories.append(memory)
-                if self.detach_memory:
-                    memory = memory.detach()
+            memories = self.signal.on(parts.device, parts.dtype).memories(parts, self.detach_memory)
+        memories = torch.cat([memories.new_zeros(len(x), 1, self.bases, self.dim), memories], 1)
         q = F.pad(q, (0, 0, 0, count * size - length)).unflatten(2, (count, size)).transpose(1, 2)  # (B, G, H, S, E)
         weight = self.kl_weight / (len(x) * self.heads * max(1, length - size))
         tile = TILE.fit(x, len(x) * self.heads * size * self.bases)  # T
-        pairs = zip(q.split(tile, 1), torch.stack(memories, 1).split(tile, 1), strict=True)
+        pairs = zip(q.split(tile, 1), memories.split(tile, 1), strict=True)
         if count <= tile:
             z = [self.read_and_recall(queries, memory, weight) for queries, memory in pairs]
         else:

@@ -11,6 +11,7 @@ it has no gradient and is never computed in 16 bits. The selection sees the whol
     B batch, N length, n real tokens, H heads, E head width, U sampled keys, u chosen queries
 """
 
+import math
 from typing import Any, ClassVar
 
 import torch
@@ -45,7 +46,7 @@ def probsparse(
     i-th real query samples the real keys floor(draws_i n / n_max).
     """
     length = q.shape[2]
-    largest = int(logarithmic(torch.tensor(length, device="cpu"), factor))  # for an example without padding
+    largest = most(length, factor)
     drawn = draws[:length, :largest].long()[None]  # (1, N, U)
     if key_padding_mask is None:
         lengths = torch.full((1,), length, device=q.device)  # (B or 1,)
@@ -77,6 +78,11 @@ def probsparse(
 def logarithmic(lengths: Tensor, factor: int) -> Tensor:
     """U or u of each length n: factor ceil(ln n), at least 1 and at most n."""
     return (lengths.double().log().ceil().long() * factor).clamp(min=1).minimum(lengths)
+
+
+def most(length: int, factor: int) -> int:
+    """U or u of an example without padding, for a CPU that reads no tensor."""
+    return min(max(1, factor * math.ceil(math.log(length))), length)
 
 
 def sparsity(q: Tensor, k: Tensor, sample: Tensor, budget: Tensor, lengths: Tensor) -> Tensor:
@@ -128,8 +134,7 @@ class ProbSparse(MultiHead):
         super().__init__(dim, heads, **options)
         self.check_sizes(factor=factor)
         self.factor, self.redraw = factor, redraw
-        sampled = int(logarithmic(torch.tensor(self.max_length, device="cpu"), factor))
-        draws = torch.randint(self.max_length, (self.max_length, sampled), dtype=torch.int32)
+        draws = torch.randint(self.max_length, (self.max_length, most(self.max_length, factor)), dtype=torch.int32)
         self.register_buffer("draws", draws)  # (n_max, U_max)
 
     def forward(

@@ -186,7 +186,7 @@ class Routing(Attention):
                 k = self.normed(split_heads(upcast_linear(self.routing_k, x), self.head_dim))
             with torch.no_grad():
                 matches = [self.centroids.to(y.dtype) @ y.mT for y in ((q,) if self.shared else (q, k))]  # (B, h, C, N)
-                ask, *others = (self.choose(match, real) for match in matches)
+                ask, *others = (self.choose(match, key_padding_mask) for match in matches)
                 answer = ask if self.shared else others[0]
                 nearest = [match.argmax(2) for match in matches] if self.training else []  # (B, h, N)
             loss = None
@@ -209,11 +209,14 @@ class Routing(Attention):
         y = AddRows.apply(y, ask, length) / (held + COUNT_OFFSET)
         return y if loss is None else AttachedLoss.apply(y, loss)
 
-    def choose(self, match: Tensor, real: Tensor) -> Tensor:
+    def choose(self, match: Tensor, padding: Tensor | None) -> Tensor:
         """mu_c' x_i (B, h, C, N) -> tokens of each cluster (B, h, C, min(w, N)) in sequence order, padding last."""
         batch, heads, _, length = match.shape
-        index = match.masked_fill(~real[:, :, None], float("-inf")).topk(min(self.window, length), dim=-1).indices
-        behind = gather_rows((~real).expand(batch, heads, length)[..., None].long(), index)[..., 0] * length
+        if padding is None:
+            return match.topk(min(self.window, length), dim=-1).indices.sort(dim=-1).values
+        hidden = padding[:, None]
+        index = match.masked_fill(hidden[:, :, None], float("-inf")).topk(min(self.window, length), dim=-1).indices
+        behind = gather_rows(hidden.expand(batch, heads, length)[..., None].long(), index)[..., 0] * length
         return (index + behind).sort(dim=-1).values % length
 
     def hidden_keys(self, real: Tensor, index: Tensor) -> Tensor:

@@ -19,6 +19,7 @@ from models.layers.norms import upcast_rms_norm
 from models.ops.precision import upcast
 from models.ops.rglru import coefficients, recurrence
 from models.ops.scan import diagonal_scan
+from models.ops.tiles import in_few_kernels
 
 SHARPNESS = 8.0  # c of eq. 6
 INNER, OUTER = 0.9, 0.999  # bounds of the initial radii a
@@ -46,6 +47,25 @@ class BlockLinear(nn.Module):
         return y.transpose(0, 1).reshape(x.shape)
 
 
+def read_together(x: Tensor, *layers: BlockLinear) -> tuple[Tensor, ...]:
+    """What each of the layers, of the same blocks and with biases, gives for x (B, N, D), in one product."""
+    blocks, width, _ = layers[0].weight.shape
+    y = x.reshape(-1, blocks, width).transpose(0, 1) @ torch.cat([layer.weight for layer in layers], -1)
+    y = y.unflatten(-1, (-1, width)).permute(2, 1, 0, 3).flatten(2)  # (layers, B N, D)
+    return (y + torch.stack([layer.bias for layer in layers])[:, None]).unflatten(1, x.shape[:2]).unbind(0)
+
+
+def first_tokens(x: Tensor, key_padding_mask: Tensor | None, reverse: bool) -> Tensor:
+    """(B or 1, N, 1), True at the first token of each example of x (B, N, D), or with `reverse` at the last one."""
+    order = torch.arange(x.shape[1], device=x.device)[None]
+    if key_padding_mask is None:
+        return (order == (x.shape[1] - 1 if reverse else 0))[..., None]
+    if reverse:
+        order = order.flip(1)
+    order = order.masked_fill(key_padding_mask, x.shape[1])
+    return (order == order.amin(1, keepdim=True))[..., None]
+
+
 class RGLRU(nn.Module):
     """RG-LRU of width D in G blocks: 2 D^2/G + 3 D parameters.
 
@@ -67,14 +87,9 @@ class RGLRU(nn.Module):
 
     def forward(self, x: Tensor, *, key_padding_mask: Tensor | None = None, reverse: bool = False) -> Tensor:
         """x (B, N, D) -> (B, N, D), with `reverse` from the last token to the first; mask (B, N) True at padding."""
-        order = torch.arange(x.shape[1], device=x.device)[None]
-        if reverse:
-            order = order.flip(1)
         hidden = None if key_padding_mask is None else key_padding_mask[..., None]
-        if hidden is not None:
-            order = order.masked_fill(key_padding_mask, x.shape[1])
-        first = (order == order.amin(1, keepdim=True))[..., None]  # (B or 1, N, 1)
-        gates = self.recurrence_gate(x), self.input_gate(x)
+        first, gates = first_tokens(x, key_padding_mask, reverse), (self.recurrence_gate, self.input_gate)
+        gates = read_together(x, *gates) if in_few_kernels(x) else [gate(x) for gate in gates]
         return recurrence(x, *gates, self.rate, first, hidden, reverse=reverse)
 
     def empty_state(self, batch: int) -> State:
@@ -107,10 +122,29 @@ class NormalisedRGLRU(nn.Module):
 
     def forward(self, x: Tensor, *, key_padding_mask: Tensor | None = None) -> Tensor:
         """x (B, N, D) -> (B, N, D); mask (B, N) True at padding."""
+        if self.future is not None and in_few_kernels(x):
+            return self.normalise(self.both_ways(x, key_padding_mask))
         y = self.past(x, key_padding_mask=key_padding_mask)
         if self.future is not None:
             y = y + self.future(x, key_padding_mask=key_padding_mask, reverse=True)
         return self.normalise(y)
+
+    def both_ways(self, x: Tensor, key_padding_mask: Tensor | None) -> Tensor:
+        """The sum over the past and the future as one recurrence of width 2 D, in half as many kernels: in the second
+        half of the channels the tokens stand in reverse order."""
+
+        def beside(past: Tensor, future: Tensor) -> Tensor:
+            return torch.cat([past, future.flip(1)], -1)
+
+        gates = [gate for layer in (self.past, self.future) for gate in (layer.recurrence_gate, layer.input_gate)]
+        r, i, later_r, later_i = read_together(x, *gates)
+        first, hidden = first_tokens(x, key_padding_mask, False), None
+        if key_padding_mask is not None:
+            last, hidden = first_tokens(x, key_padding_mask, True), key_padding_mask[..., None]
+            first, hidden = (beside(*(y.expand_as(x) for y in pair)) for pair in ((first, last), (hidden, hidden)))
+        rate = torch.cat([self.past.rate, self.future.rate])
+        h = recurrence(beside(x, x), beside(r, later_r), beside(i, later_i), rate, first, hidden)
+        return h[..., : x.shape[-1]] + h[..., x.shape[-1] :].flip(1)
 
     def normalise(self, y: Tensor) -> Tensor:
         """RMSNorm in float32 at least, returned in the type of y."""

@@ -14,6 +14,7 @@ passes. The backward pass is explicit, because autograd would copy overlapping k
     B batch, H heads, N length, E head width, G blocks, b queries per block, L keys per block
 """
 
+import functools
 from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
@@ -157,7 +158,7 @@ class _Banded(torch.autograd.Function):
             grad = blocks.cut(grad)
             dq = torch.empty_like(blocks.q)
             dk, dv = blocks.zeros(), blocks.zeros()
-            dscores = blocks.band.new_zeros(q.shape[1], blocks.size, blocks.span)  # (H, b, L), summed over all blocks
+            dscores = None if bias is None else torch.zeros_like(blocks.band)[:, 0]  # (H, b, L), summed over all blocks
             for tile in blocks.tiles():
                 g = grad[tile.index]
                 keys, values = blocks.gather(tile)
@@ -174,6 +175,14 @@ class _Banded(torch.autograd.Function):
             dq = blocks.join(dq) * ctx.band.scale
         inner = slice(ctx.band.left, ctx.band.left + q.shape[2])
         return dq, dk[:, :, inner].to(k.dtype), dv[:, :, inner].to(v.dtype), dbias, None, None
+
+
+@functools.lru_cache(maxsize=4)
+def _band(size: int, span: int, reach: int, device: torch.device, dtype: torch.dtype) -> tuple[Tensor, Tensor]:
+    """The column of a bias for each score, in range (b, L), and a mask to add to scores (1, 1, b, L), computed once."""
+    column = torch.arange(span, device=device) - torch.arange(size, device=device)[:, None]
+    inside = column.clamp(0, reach)
+    return inside, torch.zeros_like(column, dtype=dtype).masked_fill_(column != inside, float("-inf"))[None, None]
 
 
 class _Layout:
@@ -240,12 +249,9 @@ class _Blocks(_Layout):
         hidden = padding if self.padded else torch.zeros(1, self.length, dtype=torch.bool, device=q.device)
         hidden = F.pad(hidden, (self.left, self.total - self.left - self.length), value=True)
         self.hidden = hidden.unfold(1, self.span, self.size)[:, None, : self.count, None]  # (B or 1, 1, G, 1, L)
-        self.column = torch.arange(self.span, device=q.device) - torch.arange(self.size, device=q.device)[:, None]
-        inside = (self.column >= 0) & (self.column <= reach)  # (b, L)
-        if bias is None:
-            bias = self.q.new_zeros(1, reach + 1)
-        bias = upcast(bias)[:, self.column.clamp(0, reach)]
-        self.band = bias.masked_fill(~inside, float("-inf"))[:, None]  # (H or 1, 1, b, L)
+        column, self.band = _band(self.size, self.span, reach, q.device, torch.promote_types(q.dtype, torch.float32))
+        if bias is not None:
+            self.band = self.band + upcast(bias)[:, None, column]  # (H or 1, 1, b, L)
 
     def cut(self, x: Tensor) -> Tensor:
         """(B, H, N, E) -> (B, H, G, b, E), a view if no block is short."""
@@ -308,9 +314,10 @@ class _Blocks(_Layout):
             return weights if hidden is None else weights.masked_fill_(hidden, 0.0)
         if hidden is None:
             return scores.softmax(-1)
-        # finite, so that a row without visible keys does not divide 0 by 0; the second fill sets it to zero
-        scores.masked_fill_(hidden, torch.finfo(scores.dtype).min)
-        return scores.softmax(-1).masked_fill_(hidden, 0.0)
+        # finite, so that a row without visible keys does not divide 0 by 0; the second fill sets it to zero. Without
+        # padding such rows lie behind the last query, and are cut off
+        weights = scores.masked_fill_(hidden, torch.finfo(scores.dtype).min).softmax(-1)
+        return weights.masked_fill_(hidden, 0.0) if self.padded else weights
 
     def zeros(self) -> Tensor:
         """Accumulator for gradients of keys and values: (B, H, total, E), in full precision."""
@@ -321,7 +328,7 @@ class _Blocks(_Layout):
         rows, _, blocks = tile.index
         if in_few_kernels(part):
             lane = total[rows, :, blocks.start * self.size : (blocks.stop - 1) * self.size + self.span]
-            lane += torch.ops.aten.unfold_backward(part.mT, lane.shape, 2, self.span, self.size)
+            lane.add_(torch.ops.aten.unfold_backward(part.mT, lane.shape, 2, self.span, self.size))
             return
         for piece, start in enumerate(range(0, self.span, self.size)):
             width = min(self.size, self.span - start)

@@ -12,6 +12,7 @@ are one product with a matrix of zeros and ones, and so are the weights, which t
     B batch, H heads, N length, K key width, G chunks of C tokens
 """
 
+import functools
 import math
 
 import torch
@@ -54,7 +55,7 @@ class Decay:
         # e^{b_t} and e^{b_C - b_s}, and the same within blocks
         self.from_start = self.to_end = self.levels = None
         if g is not None:
-            self.from_start, self.to_end, self.levels = decays(g, lower, with_products)
+            self.from_start, self.to_end, self.levels = decays(g, with_products)
         if with_products and not self.per_channel:
             self.pair = lower  # e^{b_t - b_s}, (.., C, C), if all channels share it; zero for t < s
             if g is not None and in_few_kernels(g):
@@ -89,7 +90,7 @@ def decayed(x: Tensor, factor: Tensor | None) -> Tensor:
     return x if factor is None else x * factor
 
 
-def decays(g: Tensor, lower: Tensor, with_levels: bool = True) -> tuple[Tensor, Tensor, list[Level]]:
+def decays(g: Tensor, with_levels: bool = True) -> tuple[Tensor, Tensor, list[Level]]:
     """Exponentials of sums of g (.., C, F): from the start to t, from after s to the end, (.., C, F), and levels.
 
     Levels, computed only `with_levels`, are the same within blocks of 2, 4, .. C tokens: from the middle to t in the
@@ -98,11 +99,10 @@ def decays(g: Tensor, lower: Tensor, with_levels: bool = True) -> tuple[Tensor, 
     """
     if in_few_kernels(g):
         g = g.clamp(min=-1000.0)  # e^-1000 is zero, and zero times minus infinity would be nan
-        spans = blocks_of_all_sizes(lower) if with_levels else torch.stack([lower, 1 - lower])[:, None]
-        sums = (spans.flatten(0, 2) @ g).exp_().unflatten(-2, (2, -1, len(lower)))
+        spans, pairs = blocks_of_all_sizes(g.shape[-2], g.device, g.dtype)
+        sums = ((spans if with_levels else spans[:, -1:]).flatten(0, 2) @ g).exp_().unflatten(-2, (2, -1, g.shape[-2]))
         to_here, from_here = sums.unbind(-4)  # (.., 2 + log2 C, C, F)
-        # the pairs of tokens of each level: the diagonal, then the `corners` of blocks of 2, 4, .. C tokens
-        level = to_here[..., :-1, :, :], from_here[..., :-1, :, :], spans[0].diff(dim=0)
+        level = to_here[..., :-1, :, :], from_here[..., :-1, :, :], pairs
         return to_here[..., -1, :, :], from_here[..., -1, :, :], [level] if with_levels else []
     to_here, from_here, levels = g.clone(), torch.zeros_like(g), []  # in blocks of `half` tokens
     half, size = 1, g.shape[-2]
@@ -122,15 +122,18 @@ def exponential(sums: Tensor) -> Tensor:
     return F.threshold_(sums.clamp(min=math.log(least) - 1).exp_(), least, 0.0)
 
 
-def blocks_of_all_sizes(lower: Tensor) -> Tensor:
+@functools.lru_cache(maxsize=16)
+def blocks_of_all_sizes(size: int, device: torch.device, dtype: torch.dtype) -> tuple[Tensor, Tensor]:
     """Which tokens the sums of `decays` contain, for blocks of 0, 1, 2, 4, .. C tokens: ones (2, 2 + log2 C, C, C).
 
-    Row t of the first half has ones from the start of its block to t, of the second from after t to the end.
+    Row t of the first half has ones from the start of its block to t, of the second from after t to the end. And the
+    pairs of tokens of each level, (1 + log2 C, C, C): the diagonal, then the `corners` of blocks of 2, 4, .. C tokens.
     """
-    place = torch.arange(len(lower), device=lower.device)
-    sizes = 1 << torch.arange(len(lower).bit_length() + 1, device=lower.device) >> 1
-    same = ((place[:, None] ^ place) < sizes[:, None, None]).to(lower.dtype)
-    return torch.stack([same.tril(), same.triu(1)])
+    place = torch.arange(size, device=device)
+    sizes = 1 << torch.arange(size.bit_length() + 1, device=device) >> 1
+    same = ((place[:, None] ^ place) < sizes[:, None, None]).to(dtype)
+    spans = torch.stack([same.tril(), same.triu(1)])
+    return spans, spans[0].diff(dim=0)
 
 
 def halves(x: Tensor, half: int) -> tuple[Tensor, Tensor]:

@@ -23,9 +23,10 @@ from torch import Tensor
 from torch.autograd.function import once_differentiable
 
 from models.ops import fla_kernels
-from models.ops.decayed_chunks import Chunks, Decay, corners, decayed
+from models.ops.decayed_chunks import Chunks, Decay, blocks_of_all_sizes, corners, decayed
 from models.ops.gated_linear import CHUNK
 from models.ops.precision import autocast_disabled, upcast
+from models.ops.scan import write
 from models.ops.tiles import EVERY, TileBudget, in_few_kernels, spans, tiles
 
 TILE = TileBudget(2**17, 2**26)  # numbers of A
@@ -60,7 +61,7 @@ def delta_rule(
             k, r = k.masked_fill(hidden, 0.0), r.masked_fill(hidden, 0.0)
             g = None if g is None else g.masked_fill(hidden, 0.0)
         if initial_state is None and not final_state and kernels is None and v.shape[2] <= CHUNK:
-            return _OneChunk.apply(q, k, v, r, g, e).to(dtype), None
+            return _DeltaRule.apply(q, k, v, r, g, e, None)[0].to(dtype), None
         state = _empty_state(k, v) if initial_state is None else upcast(initial_state)
         if kernels is None:
             y, state = _DeltaRule.apply(q, k, v, r, g, e, state)
@@ -130,66 +131,49 @@ class _DeltaRule(torch.autograd.Function):
     """Both passes read tiles of chunks in order, backward from the last one. In a tile, products between tokens are
     computed for all chunks at once, then the states one chunk after another, then outputs or gradients.
 
-    Backward recomputes each tile from the states before its chunks. As in models/ops/gated_linear.py, no exponent is
-    positive, and inside a chunk dL/db_t = q_t dq_t + r_t dr_t - k_t dk_t - e_t de_t.
+    Backward recomputes each tile from the states before its chunks; a single chunk without a first state has none. As
+    in models/ops/gated_linear.py, no exponent is positive, and inside a chunk dL/db_t = q_t dq_t + r_t dr_t - k_t dk_t
+    - e_t de_t.
     """
 
     @staticmethod
     def forward(
-        ctx, q: Tensor, k: Tensor, v: Tensor, r: Tensor, g: Tensor | None, e: Tensor | None, initial: Tensor
-    ) -> tuple[Tensor, Tensor]:
-        chunks = _CutTokens(q, k, v, r, g, e)
-        states = initial.new_empty(*initial.shape[:2], chunks.count + 1, *initial.shape[2:])
-        states[:, :, 0] = initial
+        ctx, q: Tensor, k: Tensor, v: Tensor, r: Tensor, g: Tensor | None, e: Tensor | None, initial: Tensor | None
+    ) -> tuple[Tensor, Tensor | None]:
+        chunks, states = _CutTokens(q, k, v, r, g, e), None
+        if initial is not None:
+            states = initial.new_empty(*initial.shape[:2], chunks.count + 1, *initial.shape[2:])
+            states[:, :, 0] = initial
         y = torch.empty_like(chunks.parts[2])
         for index, after in chunks.indices():
-            tile = chunks.tile(index)
-            states[after] = tile.advance(states[index][:, :, 0])
-            y[index] = tile.read(states[index])
+            tile = chunks.tile(index, with_states=states is not None)
+            if states is not None:
+                states[after] = tile.advance(states[index][:, :, 0])
+            y[index] = tile.read(None if states is None else states[index])
         ctx.save_for_backward(q, k, v, r, g, e, states)
-        return chunks.join(y), states[:, :, -1].clone()
+        return chunks.join(y), None if states is None else states[:, :, -1].clone()
 
     @staticmethod
     @once_differentiable
-    def backward(ctx, grad: Tensor, grad_state: Tensor) -> tuple[Tensor | None, ...]:
+    def backward(ctx, grad: Tensor, grad_state: Tensor | None) -> tuple[Tensor | None, ...]:
         q, k, v, r, g, e, states = ctx.saved_tensors
         with autocast_disabled(q):
             chunks = _CutTokens(q, k, v, r, g, e)
-            grad, dstate = chunks.cut(grad), grad_state.clone()
+            grad, dstate = chunks.cut(grad), None if states is None else grad_state.clone()
             gradients = [None if x is None else torch.empty_like(x) for x in chunks.parts]
             for index, after in reversed(chunks.indices()):
-                tile, rows = chunks.tile(index), index[0]
-                parts, dstate[rows] = tile.backward(states[index], states[after], grad[index], dstate[rows])
+                tile, rows = chunks.tile(index, with_states=states is not None), index[0]
+                if states is None:
+                    parts, _ = tile.backward(None, None, grad[index], None)
+                else:
+                    parts, dstate[rows] = tile.backward(states[index], states[after], grad[index], dstate[rows])
+                if len(chunks.indices()) == 1:
+                    gradients = parts
+                    break
                 for gradient, part in zip(gradients, parts, strict=True):
                     if gradient is not None:
                         gradient[index] = part
             return *(None if x is None else chunks.join(x) for x in gradients), dstate
-
-
-class _OneChunk(torch.autograd.Function):
-    """y of `_DeltaRule` for a sequence of one chunk without a state before it, whose final state is not read."""
-
-    @staticmethod
-    def forward(ctx, q: Tensor, k: Tensor, v: Tensor, r: Tensor, g: Tensor | None, e: Tensor | None) -> Tensor:
-        chunks = _CutTokens(q, k, v, r, g, e)
-        y = torch.empty_like(chunks.parts[2])
-        for index, _ in chunks.indices():
-            y[index] = chunks.tile(index, with_states=False).read(None)
-        ctx.save_for_backward(q, k, v, r, g, e)
-        return chunks.join(y)
-
-    @staticmethod
-    @once_differentiable
-    def backward(ctx, grad: Tensor) -> tuple[Tensor | None, ...]:
-        with autocast_disabled(grad):
-            chunks = _CutTokens(*ctx.saved_tensors)
-            grad, gradients = chunks.cut(grad), [None if x is None else torch.empty_like(x) for x in chunks.parts]
-            for index, _ in chunks.indices():
-                parts, _ = chunks.tile(index, with_states=False).backward(None, None, grad[index], None)
-                for gradient, part in zip(gradients, parts, strict=True):
-                    if gradient is not None:
-                        gradient[index] = part
-            return tuple(None if x is None else chunks.join(x) for x in gradients)
 
 
 Index = tuple[slice, slice, slice]
@@ -201,7 +185,7 @@ class _CutTokens(Chunks):
     def __init__(self, *parts: Tensor | None):
         super().__init__(parts[0].shape[2], CHUNK)
         self.parts = [None if x is None else self.cut(x) for x in parts]
-        self.lower = parts[0].new_ones(self.size, self.size).tril()
+        self.lower = blocks_of_all_sizes(self.size, parts[0].device, parts[0].dtype)[0][0, -1]
 
     def indices(self) -> list[tuple[Index, Index]]:
         """The chunks of each tile, which index the states before them, too, and the index of the states after them."""
@@ -270,8 +254,9 @@ class _Tile:
 
     def passed_on(self) -> Tensor:
         """The matrices that the chunks multiply a state by, (.., K, K)."""
-        kept = torch.eye(self.q.shape[-1], dtype=self.q.dtype, device=self.q.device)
-        return decayed(kept, self.last) - self.writing_e.mT @ self.w
+        moved = self.writing_e.mT @ -self.w
+        moved.diagonal(dim1=-2, dim2=-1).add_(1.0 if self.last is None else self.last[..., 0])
+        return moved
 
     def read(self, before: Tensor | None) -> Tensor:
         """y from the states before the chunks (.., K, V)."""
@@ -337,16 +322,25 @@ class _Tile:
 def doubled_states(move: Tensor, added: Tensor, first: Tensor) -> Tensor:
     """S_c = move_c S_(c-1) + added_c of (B, H, G, K, K) and (B, H, G, K, V) from `first` (B, H, K, V).
 
-    Each of 3 log2 G kernels doubles the number of chunks that a chunk's matrices cover.
+    Each of log2 G pairs of kernels doubles the number of chunks that a chunk's matrices cover. As in
+    models/ops/scan.py, two buffers take turns, and zeros before the chunks, with `first` as the last of them, save a
+    kernel for the others.
     """
-    width, reach = move.shape[-1], 1
-    both = torch.cat([move, added], -1).movedim(2, 0).contiguous()  # chunks first: products read slices without a copy
-    while reach < len(both):
-        later = both[reach:, ..., :width] @ both[:-reach]
-        later[..., width:].add_(both[reach:, ..., width:])
-        both = torch.cat([both[:reach], later])
-        reach *= 2
-    return (both[..., :width] @ first + both[..., width:]).movedim(0, 2)
+    count, batch = move.shape[2], move.shape[:2]
+    pad = 1 << count.bit_length() - 1
+    # chunks first: products read and write slices without a copy
+    moves, sums = (first.new_zeros(2, pad + count, *batch, *x.shape[-2:]) for x in (move, added))
+    moves[0, pad:], sums[0, pad:], sums[:, pad - 1] = move.movedim(2, 0), added.movedim(2, 0), first
+    now, reach = 0, 1
+    while reach <= count:
+        factor = moves[now, pad:].flatten(0, 2)
+        before = [x[now, pad - reach : pad - reach + count].flatten(0, 2) for x in (sums, moves)]
+        then = [x[1 - now, pad:].flatten(0, 2) for x in (sums, moves)]
+        write(then[0], torch.baddbmm, sums[now, pad:].flatten(0, 2), factor, before[0])
+        if 2 * reach <= count:
+            write(then[1], torch.bmm, factor, before[1])
+        now, reach = 1 - now, 2 * reach
+    return sums[now, pad:].movedim(0, 2)
 
 
 def strictly(products: Tensor) -> Tensor:
@@ -358,7 +352,7 @@ def strictly(products: Tensor) -> Tensor:
 def unit_inverse(products: Tensor) -> Tensor:
     """(I + L)^-1 with the strictly lower part L of `products` (.., C, C), in blocks of 2, 4, .. C tokens."""
     if in_few_kernels(products):
-        one = torch.eye(products.shape[-1], dtype=products.dtype, device=products.device)
+        one = blocks_of_all_sizes(products.shape[-1], products.device, products.dtype)[1][0]
         return torch.linalg.solve_triangular(products, one, upper=False, unitriangular=True)
     inverse = torch.zeros_like(products)
     inverse.diagonal(dim1=-2, dim2=-1).fill_(1.0)

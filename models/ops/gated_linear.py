@@ -57,7 +57,7 @@ def gated_linear_attention(
         if g is not None and g.shape[-1] > 1:  # scores decay per channel, so that each head has its own
             q, k = (x.expand(-1, v.shape[1], -1, -1) for x in (q, k))
         if initial_state is None and not final_state and kernels is None and _CutTokens.size_of(q) >= v.shape[2]:
-            return _OneChunk.apply(q, k, v, g).to(dtype), None
+            return _GatedLinear.apply(q, k, v, g, None)[0].to(dtype), None
         if initial_state is None:
             initial_state = v.new_zeros(*v.shape[:2], k.shape[-1], v.shape[-1])
         compute = _GatedLinear.apply if kernels is None else kernels.gated_linear
@@ -106,79 +106,51 @@ class _GatedLinear(torch.autograd.Function):
     """The scores A of a chunk are `Decay.products`.
 
     Backward recomputes A and derives the decay's gradient from those of q and k: inside a chunk dL/db_t = q_t dq_t -
-    k_t dk_t, and the gradient of b_C comes from the final state. If the heads share q and k, it keeps y as well.
+    k_t dk_t, and the gradient of b_C comes from the final state. If the heads share q and k, it keeps y as well. One
+    chunk without a first state, whose final state is not read, computes no products with states.
     """
 
     @staticmethod
-    def forward(ctx, q: Tensor, k: Tensor, v: Tensor, g: Tensor | None, initial: Tensor) -> tuple[Tensor, Tensor]:
-        chunks = _CutTokens(q, k, v, g)
-        written = chunks.empty_states()
-        for index, tile in chunks.tiles(with_scores=False):
-            written[index] = tile.written()
-        before = chunks.carry(written, initial)
+    def forward(
+        ctx, q: Tensor, k: Tensor, v: Tensor, g: Tensor | None, initial: Tensor | None
+    ) -> tuple[Tensor, Tensor | None]:
+        chunks, before = _CutTokens(q, k, v, g), None
+        if initial is not None:
+            written = chunks.empty_states()
+            for index, tile in chunks.tiles(with_scores=False):
+                written[index] = tile.written()
+            before = chunks.carry(written, initial)
         y = torch.empty_like(chunks.v)
         for index, tile in chunks.tiles():
-            y[index] = tile.read(before[index])
+            y[index] = tile.read(None if before is None else before[index])
         y = chunks.join(y)
         ctx.save_for_backward(q, k, v, g, before, y if chunks.shared else None)
-        return y, before[:, :, -1].clone()
+        return y, None if before is None else before[:, :, -1].clone()
 
     @staticmethod
     @once_differentiable
-    def backward(ctx, grad: Tensor, grad_state: Tensor) -> tuple[Tensor | None, ...]:
+    def backward(ctx, grad: Tensor, grad_state: Tensor | None) -> tuple[Tensor | None, ...]:
         q, k, v, g, before, y = ctx.saved_tensors
         with autocast_disabled(q):
             chunks = _CutTokens(q, k, v, g)
             grad, y = chunks.cut(grad), None if y is None else chunks.cut(y)
-            read = chunks.empty_states()
-            for index, tile in chunks.tiles(with_scores=False):
-                read[index] = tile.state_gradient(grad[index])
-            dbefore = chunks.carry(read, grad_state, reverse=True)
-            after, dafter = before[:, :, 1:], dbefore[:, :, 1:]
-            dq, dk, dv = (torch.empty_like(x) for x in (chunks.q, chunks.k, chunks.v))
-            dg = None if g is None else torch.empty_like(chunks.g)
-            for index, tile in chunks.tiles():
-                states = before[index], dafter[index]
-                *parts, dsums = tile.gradients(grad[index], *states, None if y is None else y[index])
-                dq[index], dk[index], dv[index] = parts
-                if dg is not None:
-                    dlast = (after[index] * dafter[index]).sum(-1)
-                    dg[index] = tile.decay.of_sums(dsums, dlast, chunks.lower)
-        joined = [None if x is None else chunks.join(x) for x in (dq, dk, dv, dg)]
-        return *joined, dbefore[:, :, 0].clone()
-
-
-class _OneChunk(torch.autograd.Function):
-    """y of `_GatedLinear` for a sequence of one chunk without a state before it, whose final state is not read.
-
-    Its products are among those of `_GatedLinear`; the products with states, which it leaves out, would be zero.
-    """
-
-    @staticmethod
-    def forward(ctx, q: Tensor, k: Tensor, v: Tensor, g: Tensor | None) -> Tensor:
-        chunks = _CutTokens(q, k, v, g)
-        y = torch.empty_like(chunks.v)
-        for index, tile in chunks.tiles():
-            y[index] = tile.read(None)
-        y = chunks.join(y)
-        ctx.save_for_backward(q, k, v, g, y if chunks.shared else None)
-        return y
-
-    @staticmethod
-    @once_differentiable
-    def backward(ctx, grad: Tensor) -> tuple[Tensor | None, ...]:
-        *parts, y = ctx.saved_tensors
-        with autocast_disabled(grad):
-            chunks = _CutTokens(*parts)
-            grad, y = chunks.cut(grad), None if y is None else chunks.cut(y)
+            if before is not None:
+                read = chunks.empty_states()
+                for index, tile in chunks.tiles(with_scores=False):
+                    read[index] = tile.state_gradient(grad[index])
+                dbefore = chunks.carry(read, grad_state, reverse=True)
+                after, dafter = before[:, :, 1:], dbefore[:, :, 1:]
             gradients = [None if x is None else torch.empty_like(x) for x in (chunks.q, chunks.k, chunks.v, chunks.g)]
             for index, tile in chunks.tiles():
-                *tile_gradients, dsums = tile.gradients(grad[index], None, None, None if y is None else y[index])
-                if chunks.g is not None:
-                    tile_gradients.append(tile.decay.of_sums(dsums, None, chunks.lower))
-                for gradient, tile_gradient in zip(gradients, tile_gradients, strict=False):
-                    gradient[index] = tile_gradient
-        return tuple(None if x is None else chunks.join(x) for x in gradients)
+                states = (None, None) if before is None else (before[index], dafter[index])
+                *parts, dsums = tile.gradients(grad[index], *states, None if y is None else y[index])
+                if g is not None:
+                    dlast = None if before is None else (after[index] * dafter[index]).sum(-1)
+                    parts.append(tile.decay.of_sums(dsums, dlast, chunks.lower))
+                for gradient, part in zip(gradients, parts, strict=False):
+                    gradient[index] = part
+        joined = (None if x is None else chunks.join(x) for x in gradients)
+        return *joined, None if before is None else dbefore[:, :, 0].clone()
 
 
 Index = tuple[slice, slice, slice]

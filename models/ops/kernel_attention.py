@@ -10,7 +10,6 @@ pass, which reduces memory to O(N E).
     B batch, H heads, N query length, M key length, m features, E value width
 """
 
-import operator
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -80,7 +79,7 @@ def segmented_kernel_attention(
     decay by g before the share 1 - g of a token is added.
     """
     size = max(64, SEGMENT.fit(v, v.shape[0] * v.shape[1] * features))
-    run = checkpointed if max(q.shape[2], k.shape[2]) > MOST_KEPT * size else operator.call
+    run = checkpointed if max(q.shape[2], k.shape[2]) > MOST_KEPT * size else called
     several = max(q.shape[2], k.shape[2]) > size
     sums = None if causal and not several else empty_sums(*v.shape[:2], features, v.shape[-1], v)
     rows = []
@@ -108,6 +107,11 @@ def segmented_kernel_attention(
                 sums = run(add, *segment, sums)
             rows = [run(read, *segment, sums) for segment in segments(size, q)]
         return torch.cat(rows, 2)
+
+
+def called(function: Callable, *tensors: Tensor | None) -> Any:
+    """`operator.call`, which torch.compile cannot trace."""
+    return function(*tensors)
 
 
 def checkpointed(function: Callable, *tensors: Tensor | None) -> Any:

@@ -70,13 +70,8 @@ def mlstm(
 def decayed_maximum(x: Tensor, log_decay: Tensor, first: Tensor) -> Tensor:
     """m_t = max(log_decay_t + m_{t-1}, x_t) along the last dimension of both (B, H, N), from `first` (B, H)."""
     with torch.no_grad():
-        decay, m = log_decay.clone(), x.clone()
-        m[..., 0] = torch.maximum(m[..., 0], decay[..., 0] + first)
-        width = 1  # tokens covered by m_t and decay_t
-        while width < x.shape[-1]:
-            m = torch.cat([m[..., :width], torch.maximum(m[..., width:], decay[..., width:] + m[..., :-width])], -1)
-            decay = torch.cat([decay[..., :width], decay[..., width:] + decay[..., :-width]], -1)
-            width *= 2
-        before = torch.cat([first[..., None], m[..., :-1]], -1)
+        sums = log_decay.double().cumsum(-1)  # they only decide which tokens keep m
+        m = torch.maximum((x - sums).cummax(-1).values, first[..., None]) + sums
+        before = torch.cat([first[..., None].double(), m[..., :-1]], -1)
         kept = log_decay + before > x
     return diagonal_scan(kept.to(x.dtype), torch.where(kept, log_decay, x), first, dim=-1)

@@ -14,6 +14,8 @@ t 10000^(-2j/R), so the product of a rotated query and a rotated key depends onl
     N length, D width, E head width, R rotated channels
 """
 
+import functools
+
 import torch
 from torch import Tensor
 
@@ -36,6 +38,9 @@ def rope_frequencies(width: int, base: float = 10000.0, *, device: torch.device 
     return base ** (-torch.arange(0, width, 2, dtype=torch.float64, device=device) / width)
 
 
+FREQUENCIES = functools.lru_cache(maxsize=16)(rope_frequencies)  # computed once
+
+
 def apply_rope(
     x: Tensor,
     positions: Tensor,
@@ -51,7 +56,7 @@ def apply_rope(
     (j, j + R/2) (GPT-NeoX, Llama). `inverse` rotates back. `scale` (N, R/2) multiplies each pair.
     """
     if frequencies is None:
-        frequencies = rope_frequencies(x.shape[-1], device=x.device)
+        frequencies = FREQUENCIES(x.shape[-1], device=x.device)
     angles = positions.to(frequencies.dtype)[:, None] * frequencies  # (N, R/2)
     wide = upcast(x[..., : 2 * angles.shape[-1]])
     if interleaved and in_few_kernels(x) and not torch.compiler.is_compiling():  # inductor fuses only real numbers

@@ -111,23 +111,24 @@ class _RelativeAttention(torch.autograd.Function):
     def forward(ctx, q, k, v, table, content, position, padding, options: _Options, *flat) -> Tensor:
         with autocast_disabled(q):
             blocks = _Segments(q, k, v, table, content, position, padding, options, flat)
-            out, ctx.kept = torch.empty_like(blocks.q), {}  # (B, H, G, s, E)
+            out, kept = torch.empty_like(blocks.q), []  # (B, H, G, s, E)
             keeps = options.has_backward and any(ctx.needs_input_grad) and blocks.scores <= KEPT
             for tile in blocks.tiles():
                 weights = blocks.weights(tile)
                 if keeps:
-                    ctx.kept[tile.number] = weights
+                    kept.append(weights)
                 keep = tile.dropout_mask(weights, options.dropout, options.seed)
                 out[tile.index] = blocks.times(tile, weights if keep is None else weights * keep, values=True)
             out = blocks.join(out)
         ctx.options = options
-        ctx.save_for_backward(q, k, v, table, content, position, padding, out, *flat)
+        ctx.save_for_backward(q, k, v, table, content, position, padding, out, *flat, *kept)
         return out
 
     @staticmethod
     @once_differentiable
     def backward(ctx, grad: Tensor) -> tuple[Tensor | None, ...]:
         q, k, v, table, content, position, padding, out, *flat = ctx.saved_tensors
+        flat, kept = flat[: 3 * len(ctx.options.windows)], flat[3 * len(ctx.options.windows) :]
         with autocast_disabled(q):
             blocks = _Segments(q, k, v, table, content, position, padding, ctx.options, flat)
             # rowsum(dO * O) equals rowsum(P * dP) even with dropped weights
@@ -137,9 +138,10 @@ class _RelativeAttention(torch.autograd.Function):
             blocks.zeros()
             for tile in blocks.tiles():
                 g, keys = grad[tile.index], blocks.keys_seen(tile)
-                weights = ctx.kept.pop(tile.number, None)  # overwritten below
-                weights = blocks.weights(tile) if weights is None else weights
+                weights = kept[tile.number] if kept else blocks.weights(tile)
                 keep = tile.dropout_mask(weights, ctx.options.dropout, ctx.options.seed)
+                if kept and keep is not None:
+                    weights = weights.clone()  # overwritten below
                 ds, dropped = softmax_gradient(blocks.products(tile, g, values=True), weights, rows[tile.index], keep)
                 blocks.add(tile, dropped, g, values=True)
                 blocks.add(tile, ds, blocks.q[tile.index] + blocks.content, values=False)

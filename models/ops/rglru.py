@@ -17,7 +17,6 @@ from models.ops.precision import upcast
 from models.ops.scan import scan, scan_backward
 from models.ops.tiles import TileBudget, spans
 
-STEEPEST = 1000.0  # slope of the square root
 TILE = TileBudget(2**20, 2**26)  # numbers
 
 
@@ -74,7 +73,7 @@ class _RGLRURecurrence(torch.autograd.Function):
             before, last = (tile.stop, tile.start) if ctx.reverse else (tile.start - 1, tile.stop - 1)
             state = h[:, before] if 0 <= before < h.shape[1] else torch.zeros_like(carried)
             dh = grad[:, tile].to(h.dtype, copy=True)
-            dh[:, last - tile.start] += carried
+            dh[:, last - tile.start].add_(carried)
             da, db, carried = scan_backward(a, h[:, tile], state, dh, reverse=ctx.reverse)
             if hidden is not None:
                 da.masked_fill_(hidden[:, tile], 0.0)
@@ -82,10 +81,11 @@ class _RGLRURecurrence(torch.autograd.Function):
             wide = upcast(x[:, tile])
             dscaled = db * scale
             dx[:, tile] = dscaled * admit
-            di[:, tile] = dscaled * wide * admit * (1 - admit)
-            slope = (a / scale.clamp(min=1 / (2 * STEEPEST))).masked_fill_(first[:, tile], 0.0)
-            dlog_a = a * (da - db * admit * wide * slope)
-            dr[:, tile] = -rate * dlog_a * remember * (1 - remember)
+            di[:, tile] = torch.ops.aten.sigmoid_backward(dscaled * wide, admit)
+            # a slope of at most 1000; torch.compile makes a constant of the module a number that it cannot lift here
+            slope = (a / scale.clamp(min=1 / 2000)).masked_fill_(first[:, tile], 0.0)
+            dlog_a = torch.addcmul(da, db * admit * wide, slope, value=-1) * a
+            dr[:, tile] = torch.ops.aten.sigmoid_backward(-rate * dlog_a, remember)
             drate -= (dlog_a * remember).sum((0, 1))
         return dx, dr, di, drate, None, None, None
 

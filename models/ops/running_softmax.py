@@ -135,7 +135,8 @@ class _RunningSoftmax(torch.autograd.Function):
                     ctx.safe.append(done is not None)
                     o, after, kept = (*done, carry) if done else stable.forward(tile.p, tile.theta, tile.v, carry)
                     carries += kept
-                    carry = tuple(x.clone() for x in after)  # without a view that keeps the states of all chunks
+                    if tokens.stop < theta.shape[2]:
+                        carry = tuple(x.clone() for x in after)  # without a view that keeps the states of all chunks
                     _paste(out[rows, :, tokens], o)
         ctx.save_for_backward(p, theta, v, padding, *carries)
         return out
@@ -278,8 +279,9 @@ def _cumulate(x: Tensor, *, reverse: bool = False) -> Tensor:
 def _nothing(theta: Tensor, v: Tensor) -> Carry:
     """The carry before the first token of theta (B, H, N, L)."""
     batch, heads, _, latents = theta.shape
-    largest = upcast(v.new_zeros(batch, heads, latents))
-    return largest + HIDDEN, largest, upcast(v.new_zeros(batch, heads, latents, v.shape[-1]))
+    dtype = torch.promote_types(v.dtype, torch.float32)
+    none = v.new_zeros(batch, heads, latents, v.shape[-1], dtype=dtype)
+    return none.new_full((batch, heads, latents), HIDDEN), none[..., 0], none
 
 
 def _rows(theta: Tensor, v: Tensor) -> list[slice]:

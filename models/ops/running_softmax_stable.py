@@ -22,7 +22,7 @@ import torch
 from torch import Tensor
 
 from models.ops.decayed_chunks import corners, decays, halves
-from models.ops.scan import doubled
+from models.ops.scan import scan
 from models.ops.tiles import in_few_kernels
 
 LOG2_E = math.log2(math.e)
@@ -36,7 +36,7 @@ def forward(p: Tensor, theta: Tensor, v: Tensor, carry: Carry) -> tuple[Tensor, 
     `backward` has, in few kernels, the sums before each chunk and after the last, (K + 1, B, H, ..).
     """
     f = _factors(theta, v, carry)
-    gamma = (p / f.alpha).contiguous()
+    gamma = torch.div(p, f.alpha, out=torch.empty_like(f.alpha))
     o = (gamma * f.decay) @ f.state[:-1]
     o += f.scores(gamma, f.weigh(gamma)) @ v
     return o, (f.largest, f.total[-1], f.state[-1]), (carry[0], f.total, f.state) if in_few_kernels(v) else carry
@@ -47,7 +47,7 @@ def backward(
 ) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor]:
     """Gradients of p, theta, v and the carry's sums, from those of the output and of the carry after the tile."""
     f = _factors(theta, v, carry)
-    gamma = (p / f.alpha).contiguous()
+    gamma = torch.div(p, f.alpha, out=torch.empty_like(f.alpha))
     da = do @ v.mT  # (K, B, H, C, C), gradient of the scores; only s <= t is used
     parts = f.parts(da)
     dgamma = f.add_to_queries((do @ f.state[:-1].mT).mul_(f.decay), parts)
@@ -55,10 +55,8 @@ def backward(
     dalpha = (gamma * dp).neg_()
 
     # row k: gradient of the input of chunk k; row K: of the tile's output
-    dtotals = torch.cat([(dalpha * f.decay).sum(-2), dtotal[None]])
-    dstates = torch.cat([(gamma * f.decay).mT @ do, dstate[None]])
-    across = torch.cat([f.across, torch.ones_like(dtotal)[None]])
-    dtotals, dstates = _accumulated(across, dtotals, dstates, reverse=True)
+    parts_of_state = (dalpha * f.decay).sum(-2), (gamma * f.decay).mT @ do
+    dtotals, dstates = _accumulated(f.across, *parts_of_state, dtotal, dstate, reverse=True)
 
     weighed = f.weigh(gamma)
     dv = f.scores(gamma, weighed).mT @ do
@@ -172,9 +170,7 @@ def _factors(theta: Tensor, v: Tensor, carry: Carry) -> _StableFactors:
         right *= halves(decay, half)[0][..., -1:, :]
 
     across = decay[..., -1, :].contiguous()
-    totals = torch.cat([total[None], alpha[..., -1, :]])
-    states = torch.cat([state[None], last.mT @ v])
-    totals, states = _accumulated(torch.cat([torch.ones_like(total)[None], across]), totals, states)
+    totals, states = _accumulated(across, alpha[..., -1, :], last.mT @ v, total, state)
     alpha.addcmul_(decay, totals[:-1, ..., None, :])
     return _StableFactors(levels, key, last, decay, across, alpha, totals, states, tops[-1])
 
@@ -185,15 +181,12 @@ def _in_few_kernels(theta: Tensor, v: Tensor, carry: Carry) -> _FewKernels:
     tops = torch.cat([largest[None], m[..., -1, :]]).cummax(0).values
     before = tops[:-1, ..., None, :]
     m = torch.maximum(m, before)
-    lower = theta.new_ones(theta.shape[-2], theta.shape[-2]).tril()
-    decay, last, ((right, left, pairs),) = decays(torch.cat([before, m[..., :-1, :]], -2) - m, lower)
-    key = exponential(theta - m)
-    left, last, across = left * key[..., None, :, :], last * key, decay[..., -1, :].contiguous()
+    decay, last, ((right, left, pairs),) = decays(torch.cat([before, m[..., :-1, :]], -2) - m)
+    key = (theta - m).exp_()
+    left, last, across = left * key[..., None, :, :], last * key, decay[..., -1, :]
     inside = (pairs @ left * right).sum(-3)
     if total.ndim == largest.ndim:  # before the tile alone
-        totals = torch.cat([total[None], inside[..., -1, :]])
-        states = torch.cat([state[None], last.mT @ v])
-        total, state = _accumulated(torch.cat([torch.ones_like(total)[None], across]), totals, states)
+        total, state = _accumulated(across, inside[..., -1, :], last.mT @ v, total, state)
     alpha = torch.addcmul(inside, decay, total[:-1, ..., None, :])
     return _FewKernels([(left, right)], key, last, decay, across, alpha, total, state, tops[-1], pairs)
 
@@ -205,13 +198,20 @@ def _running_max(x: Tensor) -> Tensor:
     return x
 
 
-def _accumulated(decay: Tensor, totals: Tensor, states: Tensor, *, reverse: bool = False) -> tuple[Tensor, Tensor]:
-    """y_k = x_k + decay_k y_{k-1}, or y_{k+1} in `reverse`, of totals (K, .., L) and states (K, .., L, E); in place on
-    a CPU, decay (K, .., L) too."""
+def _accumulated(
+    decay: Tensor, totals: Tensor, states: Tensor, total: Tensor, state: Tensor, *, reverse: bool = False
+) -> tuple[Tensor, Tensor]:
+    """y_k = x_k + decay_k y_{k-1} of totals (K, .., L) and states (K, .., L, E), from `total` and `state` before them:
+    (K + 1, ..) with these first; in `reverse`, from y_{k+1}, with these last."""
     if in_few_kernels(decay):
-        both = torch.cat([states, totals[..., None]], -1)
-        both = doubled(decay[..., None], both, torch.zeros_like(both[0]), dim=0, reverse=reverse)
-        return both[..., -1], both[..., :-1]
+        both, first = torch.cat([states, totals[..., None]], -1), torch.cat([state, total[..., None]], -1)
+        out = both.new_empty(len(both) + 1, *first.shape)
+        out[-1 if reverse else 0] = first
+        later = (out[:-1] if reverse else out[1:]).transpose(0, 1)
+        scan(decay[..., None].transpose(0, 1), both.transpose(0, 1), first, later, reverse=reverse)
+        return out[..., -1], out[..., :-1]
+    parts = (torch.ones_like(total), decay), (total, totals), (state, states)
+    decay, totals, states = (torch.cat([y, x[None]] if reverse else [x[None], y]) for x, y in parts)
     for now, other in neighbours(len(decay), reverse=reverse):
         totals[now].addcmul_(decay[now], totals[other])
         states[now].addcmul_(decay[now][..., None], states[other])

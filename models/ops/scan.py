@@ -4,7 +4,7 @@
 
 The sequence is cut into chunks that are computed in parallel, one position of all chunks at a time: first each chunk's
 result from a zero state and the product of its a, then the states before the chunks (the same recurrence over chunks),
-then h. Where launches cost more than arithmetic, all tokens double the span of their results log2 N times instead
+then h. Where launches cost more than arithmetic, pairs of tokens double the span of their results log2 N times instead
 (Hillis & Steele, 1986). Nothing is divided by a product of a, so a = 0 is no special case. The backward pass is
 explicit, because autograd would keep every step of the loop; it is the recurrence from the right:
 
@@ -12,6 +12,8 @@ explicit, because autograd would keep every step of the loop; it is the recurren
 
     P examples, N length, C chunks of T steps
 """
+
+from collections.abc import Callable
 
 import torch
 from torch import Tensor
@@ -58,8 +60,7 @@ def scan(a: Tensor, b: Tensor, state: Tensor, out: Tensor, *, reverse: bool = Fa
     a may have size 1 in dimensions in which b is larger.
     """
     if in_few_kernels(b):
-        out.copy_(doubled(a, b, state, reverse=reverse))
-        return
+        return _doubled(a, b, state, out, reverse)
     length = b.shape[1]
     chunks = length // CHUNK
     if chunks > 1:
@@ -90,39 +91,53 @@ def scan_backward(
     g, da = torch.empty_like(h), torch.empty_like(h)
     g[:, last] = grad[:, last]
     scan(a[:, after], grad[:, before], g[:, last], g[:, before], reverse=not reverse)
-    if in_few_kernels(h):
-        da = torch.cat([g[:, after] * h[:, before], (g[:, first] * state).unsqueeze(1)][:: 1 if reverse else -1], 1)
-    else:
-        torch.mul(g[:, after], h[:, before], out=da[:, after])
-        torch.mul(g[:, first], state, out=da[:, first])
+    write(da[:, after], torch.mul, g[:, after], h[:, before])
+    write(da[:, first], torch.mul, g[:, first], state)
     return da, g, a[:, first] * g[:, first]
 
 
-def doubled(a: Tensor, b: Tensor, state: Tensor, *, dim: int = 1, reverse: bool = False) -> Tensor:
-    """h as for `scan`, along `dim`, not the last, in some 3 log2 N kernels: a and b are parts of one tensor, of which a
-    step multiplies both by a."""
-    dim, length, reach = dim % b.ndim - b.ndim, b.shape[dim], 1
-    whole = a.shape[-1] == b.shape[-1]
-    axis = 0 if whole else -1
-    rest = 1 if whole else b.shape[-1]
-    both = torch.stack([a.expand_as(b), b]) if whole else torch.cat([a.expand(*b.shape[:-1], 1), b], -1)
-    while reach < length:
-        first, later, before = _shift(both, reach, dim, reverse)
-        product = later.narrow(axis, 0, 1) * before
-        product.narrow(axis, 1, rest).add_(later.narrow(axis, 1, rest))
-        both = torch.cat([first, product][:: -1 if reverse else 1], dim)
-        reach *= 2
-    a, b = both.split([1, rest], axis)
-    h = torch.addcmul(b, a, state.unsqueeze(dim))
-    return h[0] if whole else h
+def _doubled(a: Tensor, b: Tensor, state: Tensor, out: Tensor, reverse: bool) -> None:
+    """As `scan`, in some 6 + log2 N kernels: pairs of tokens double the span of their results, and then each pair's
+    second token has its h, from which the first ones follow.
+
+    Two buffers (2, 3, P, pad + K, ..) of a, zero and b for K pairs take turns. A row of zeros lets one kernel compute
+    a_t a_s + 0 and a_t b_s + b_t; zeros before the pairs, and the state as the last of these, save the first pairs a
+    kernel of their own.
+    """
+    length, a = b.shape[1], a.expand_as(b)
+    count, firsts = length // 2, -(-length // 2)
+    pad = 1 << max(0, count.bit_length() - 1)
+    total = pad + count
+    buffers = b.new_zeros(2, 3, b.shape[0], total, *b.shape[2:])
+    now, then = buffers.unbind()
+
+    def part(x: Tensor, start: int, stop: int, length: int = total) -> Tensor:
+        """Some tokens of x (.., P, length, ..), in the order of the recurrence."""
+        return x.narrow(x.ndim - b.ndim + 1, length - stop if reverse else start, stop - start)
+
+    def every_other(x: Tensor, start: int) -> Tensor:
+        return x[:, (length - 1 - start) % 2 if reverse else start :: 2]
+
+    part(buffers[:, 2], pad - 1, pad).copy_(state.unsqueeze(1))
+    first_a, first_b, first_out = (every_other(x, 0) for x in (a, b, out))
+    second_a, second_b, second_out = (every_other(x, 1) for x in (a, b, out))
+    write(part(now[0], pad, total), torch.mul, second_a, part(first_a, 0, count, firsts))
+    write(part(now[2], pad, total), torch.addcmul, second_b, second_a, part(first_b, 0, count, firsts))
+    reach = 1
+    while reach <= count:
+        added, factor = part(now[1:], pad, total), part(now[:1], pad, total)
+        write(part(then[::2], pad, total), torch.addcmul, added, factor, part(now[::2], pad - reach, total - reach))
+        now, then, reach = then, now, 2 * reach
+    second_out.copy_(part(now[2], pad, total))
+    write(first_out, torch.addcmul, first_b, first_a, part(now[2], pad - 1, pad - 1 + firsts))
 
 
-def _shift(x: Tensor, reach: int, dim: int, reverse: bool) -> tuple[Tensor, Tensor, Tensor]:
-    """x at the first `reach` tokens, at all later ones, and `reach` tokens before those."""
-    rest = x.shape[dim] - reach
-    if reverse:
-        return x.narrow(dim, rest, reach), x.narrow(dim, 0, rest), x.narrow(dim, reach, rest)
-    return x.narrow(dim, 0, reach), x.narrow(dim, reach, rest), x.narrow(dim, 0, rest)
+def write(out: Tensor, function: Callable[..., Tensor], *inputs: Tensor) -> None:
+    """out = function(*inputs); torch.compile knows no `out` that is a part of a tensor."""
+    if torch.compiler.is_compiling():
+        out.copy_(function(*inputs))
+    else:
+        function(*inputs, out=out)
 
 
 def _loop(a: Tensor, b: Tensor, out: Tensor, state: Tensor, reverse: bool) -> None:

@@ -12,29 +12,11 @@ from benchmarks.gpu.part import OK
 from models.attention.lavo import LAVO
 from models.ops.banded import banded_attention
 
-SEVERAL_GRAPHS = {  # a model that becomes one graph leaves this list
-    "compressive": "the autograd.Function of relative attention changes a dictionary, which torch.compile refuses",
-    "latte_rglru": "torch.compile's own assertion, in the recurrence that runs both ways",
-    "latte_rglru_swa": "the same",
-    "performer_relu": "torch.compile cannot trace the call of a function that is an argument",
-    "rfa": "the same",
-    "transformer_xl": "as compressive",
-    "probsparse": "which keys are read in one piece depends on the number of queries drawn",
-}
-
 
 @pytest.mark.slow
 @pytest.mark.parametrize(("name", "pattern"), {name: (name, pattern) for name, pattern in CASES}.values())
 def test_traced_as_one_graph_it_equals_the_untraced_form(name, pattern):
     """Forward and backward, at three lengths: a part that torch.compile cannot trace is an error."""
-    if name in SEVERAL_GRAPHS:
-        with pytest.raises(Exception, match="from user code"):  # as torch.compile says it; unequal numbers do not
-            compare_with_traced(name, pattern)
-    else:
-        compare_with_traced(name, pattern)
-
-
-def compare_with_traced(name, pattern):
     model = build(name, pattern)
     torch._dynamo.reset()
     traced = torch.compile(model, backend="eager", fullgraph=True, dynamic=True)

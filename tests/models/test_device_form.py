@@ -16,28 +16,17 @@ GROWTH = 1.3  # kernels at 16,384 tokens, per kernel at 1,024
 MOST = 300  # kernels of a layer, forward and backward
 # forms that launch more: at most so many at 16,384 tokens, and why
 BOUNDS = {
-    "abc causal_self": (700, "four passes of the running softmax: two for scores, two for values"),
+    "abc causal_self": (460, "four passes of the running softmax: two for scores, two for values"),
     "block_recurrent causal_self": (6000, "one block after another: the state of a block is an input of the next"),
     "compressive causal_self": (800, "one segment after another: memories of a segment are inputs of the next"),
     "forgetting causal_self": (1800, "segments of 512 queries with references of their own; fla has one kernel"),
-    "gated_deltanet causal_self": (370, "a scan of matrices, forward and backward; fla has one kernel"),
-    "infinity_former causal_self": (560, "one segment after another: its memory is an input of the next"),
-    "kda causal_self": (390, "as gated_deltanet"),
     "kernelized noncausal_self": (730, "tiles of a matrix of N x N weights"),
-    "latte_conv_swa causal_self": (390, "a running softmax beside a window"),
-    "latte_rglru causal_self": (460, "log2 N steps of its scan beside a running softmax"),
-    "latte_rglru noncausal_self": (460, "log2 N steps of two scans"),
-    "latte_rglru_swa causal_self": (590, "as latte_rglru, beside a window"),
-    "latte_rglru_swa noncausal_self": (580, "as latte_rglru, beside a window"),
-    "latte_swa causal_self": (420, "as latte_conv_swa"),
-    "nsa causal_self": (500, "three attentions: blocks' summaries, chosen blocks and a window"),
-    "rglru_swa causal_self": (350, "log2 N steps of its scan beside a window"),
-    "routing noncausal_self": (330, "local heads, clusters of queries and of keys, and their centroids"),
-    "rwkv4 causal_self": (340, "log2 N steps of three scans"),
-    "rwkv7 causal_self": (520, "as gated_deltanet, with two keys and a low-rank network for each coefficient"),
+    "latte_rglru_swa causal_self": (390, "a scan beside a running softmax and a window"),
+    "nsa causal_self": (470, "three attentions: blocks' summaries, chosen blocks and a window"),
+    "rwkv7 causal_self": (470, "a scan of matrices with two keys and a low-rank network for each coefficient"),
     "skyformer noncausal_self": (410, "steps of the Newton-Schulz inverse"),
     "sparse_transformer causal_self": (2300, "one block of queries after another sees a longer list of summaries"),
-    "xlstm causal_self": (520, "an sLSTM beside an mLSTM"),
+    "xlstm causal_self": (340, "an sLSTM beside an mLSTM"),
 }
 # torch's fake tensors have no kernel for its backward pass
 UNCOUNTED = ("reformer",)

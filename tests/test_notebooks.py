@@ -42,6 +42,8 @@ def test_outputs_are_not_committed(path):
 def test_runs(path):
     nbformat, nbclient = pytest.importorskip("nbformat"), pytest.importorskip("nbclient")
     notebook = nbformat.read(path, as_version=4)
+    for cell in notebook.cells:  # two of the five seeds: the number of them is the table's
+        cell.source = cell.source.replace('"task": "probe/needle"', '"task": "probe/needle", "seed": [1, 2]')
     nbclient.NotebookClient(notebook, timeout=900, resources={"metadata": {"path": str(path.parent)}}).execute()
     pictures = [o for cell in notebook.cells for o in cell.get("outputs", []) if "image/png" in o.get("data", {})]
     assert pictures, "a notebook that shows nothing"

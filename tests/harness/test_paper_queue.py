@@ -41,18 +41,16 @@ def test_cells_without_data_are_left_out_with_the_command(places, capsys):
 def test_at_the_limit_cells_are_saved_and_the_same_command_resumes_them(places, tmp_path, monkeypatch, capsys):
     """The time is over when the cell has said what is awaited, and no later than typed."""
 
-    def timer(seconds, stop, timer=threading.Timer):
-        def wait(until, words):
+    class Timer(threading.Timer):
+        def run(self):
+            until, words = time.monotonic() + self.interval, next(awaited)
             while time.monotonic() < until and not any(words in log.read_text() for log in logs.rglob("log.txt")):
                 time.sleep(0.05)
-            stop()
-
-        assert seconds <= 54, "a tenth of the minute is for saving"
-        return timer(0, wait, [time.monotonic() + seconds, next(awaited)])
+            self.function()
 
     logs, awaited = tmp_path / "outputs", iter(["step 20", "resumed at step"])
     monkeypatch.setattr(paper, "refusal", lambda cfg: None)  # the first cell generates its data
-    monkeypatch.setattr(paper.threading, "Timer", timer)
+    monkeypatch.setattr(paper.threading, "Timer", Timer)
     words = ["lavo/t11", "--budget=smoke", "--at-once=2", "task=lra/listops", "model=lavo", "seed=1", *places]
     words += ["train.max_steps=100000", "checkpoint.every_steps=10", "--minutes=1"]
     for _ in range(2):

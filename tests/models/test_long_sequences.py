@@ -1,4 +1,4 @@
-"""Linear methods at lengths for which quadratic memory, or slots x width per token, would not fit."""
+"""Linear methods at lengths for which quadratic memory, or slots x width per token, would exceed the bounds."""
 
 import pytest
 import torch

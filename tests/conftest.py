@@ -32,7 +32,9 @@ FIRST = (  # some of their tests take a minute
     *(
         "test_drills.py",
         "test_compile.py",
+        "test_device_form.py",
         "test_notebooks.py",
+        "test_contributing.py",
         "test_readme.py",
         "test_tables.py",
         "test_lm_losses.py",

@@ -23,18 +23,12 @@ def test_there_is_one_for_each_paper_for_a_model_of_ones_own_and_for_weights():
 
 
 @pytest.mark.parametrize("path", NOTEBOOKS, ids=lambda path: path.stem)
-def test_it_is_thin(path):
-    cells = json.loads(path.read_text(encoding="utf-8"))["cells"]
-    code = [cell["source"] for cell in cells if cell["cell_type"] == "code"]
-    diagrams = [lines for lines in code if "drawing." in "".join(lines)]
-    assert sum(map(len, diagrams)) <= OF_DIAGRAMS and sum(map(len, code)) - sum(map(len, diagrams)) <= LINES
-
-
-@pytest.mark.parametrize("path", NOTEBOOKS, ids=lambda path: path.stem)
-def test_outputs_are_not_committed(path):
-    nbformat = pytest.importorskip("nbformat")
-    cells = nbformat.read(path, as_version=4).cells
-    assert not any(cell.get("outputs") or cell.get("execution_count") for cell in cells if cell.cell_type == "code")
+def test_it_is_thin_and_committed_without_outputs(path):
+    cells = [cell for cell in json.loads(path.read_text(encoding="utf-8"))["cells"] if cell["cell_type"] == "code"]
+    diagrams = [cell["source"] for cell in cells if "drawing." in "".join(cell["source"])]
+    lines, of_diagrams = sum(len(cell["source"]) for cell in cells), sum(map(len, diagrams))
+    assert of_diagrams <= OF_DIAGRAMS and lines - of_diagrams <= LINES
+    assert not any(cell.get("outputs") or cell.get("execution_count") for cell in cells)
 
 
 @pytest.mark.slow
@@ -42,6 +36,8 @@ def test_outputs_are_not_committed(path):
 def test_runs(path):
     nbformat, nbclient = pytest.importorskip("nbformat"), pytest.importorskip("nbclient")
     notebook = nbformat.read(path, as_version=4)
+    for cell in notebook.cells:  # three of the five seeds, as many as a row needs to be tested
+        cell.source = cell.source.replace('"task": "probe/needle"', '"task": "probe/needle", "seed": [1, 2, 3]')
     nbclient.NotebookClient(notebook, timeout=900, resources={"metadata": {"path": str(path.parent)}}).execute()
     pictures = [o for cell in notebook.cells for o in cell.get("outputs", []) if "image/png" in o.get("data", {})]
     assert pictures, "a notebook that shows nothing"

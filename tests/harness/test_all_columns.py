@@ -3,6 +3,7 @@
 Means, the strongest predictor and the rows above it are computed here from the JSON of records and predictors.
 """
 
+import functools
 import re
 
 import pytest
@@ -21,9 +22,15 @@ TABLES = [
 pytestmark = [pytest.mark.slow, pytest.mark.xdist_group("committed")]
 
 
+@functools.cache
+def answers_of(name):
+    return answer.answers(results_of(name))
+
+
+@functools.cache
 def page_of(name):
     """{(column, budget): entries} of the page."""
-    text = columns.page([(name, answer.answers(results_of(name)))])
+    text = columns.page([(name, answers_of(name))])
     lines = [
         re.split(r" \| ", line.strip("| "))
         for line in text.splitlines()
@@ -41,7 +48,7 @@ def title(answered):
 
 
 def reduced(name):
-    return [answered for answered in answer.answers(results_of(name)) if answered.group.budget == "reduced"]
+    return [answered for answered in answers_of(name) if answered.group.budget == "reduced"]
 
 
 def raw_score(record, column):
@@ -83,17 +90,17 @@ def raw_predictors(group, column):
 
 
 @pytest.mark.parametrize("name", TABLES)
-def test_every_column_that_ranks_rows_stands_there_once(name):
-    """Or it is one that waits for runs, which the page of its table says."""
+def test_every_column_that_ranks_rows_stands_there_once_or_waits_for_runs(name):
+    """The page of its table says that it waits, and its yaml says so only while runs are missing."""
     results = results_of(name)
     shown = {column for column, budget in page_of(name) if budget == "reduced"}
     assert shown == {title(answered) for answered in reduced(name)}
     ran = {answered.group.column for answered in reduced(name)}
-    assert ranking(results) - ran <= {waiting.column for waiting in not_run.waiting_columns(results)}
-
-
-def ranking(results):
-    return {name for result in results for name, column in result.spec.columns.items() if column.ranks}
+    lacking = {column.column for column in not_run.waiting_columns(results)}
+    ranking = [pair for result in results for pair in result.spec.columns.items() if pair[1].ranks]
+    assert {column for column, _ in ranking} - ran <= lacking
+    stale = {column for column, entry in ranking if entry.waits} - lacking
+    assert not stale, f"{name} {sorted(stale)}: all runs are there, so remove waits: from conf/table/{name}.yaml"
 
 
 @pytest.mark.parametrize("name", TABLES)
@@ -124,12 +131,3 @@ def test_rows_above_the_strongest_predictor_by_the_raw_records(name):
         assert any(named == f"{predictor} {best:.{answered.decimals}f}" for predictor in chosen), (strongest, chosen)
         count = sum(mean > best if higher else mean < best for mean in rows.values())
         assert above == f"{count} of {len(rows)}"
-
-
-@pytest.mark.parametrize("name", TABLES)
-def test_a_column_says_that_it_waits_only_while_runs_are_missing(name):
-    results = results_of(name)
-    lacking = {column.column for column in not_run.waiting_columns(results)}
-    for result in results:
-        stale = {column for column, entry in result.spec.columns.items() if entry.ranks and entry.waits} - lacking
-        assert not stale, f"{name} {sorted(stale)}: all runs are there, so remove waits: from conf/table/{name}.yaml"

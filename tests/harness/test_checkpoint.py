@@ -105,33 +105,22 @@ def flip(path: Path, offset: int = -1000) -> None:
     path.write_bytes(data)
 
 
-def test_a_damaged_checkpoint_is_named_and_the_previous_one_is_used(run, whole, monkeypatch, capfd):
-    run.killed(monkeypatch, 4)
-    flip(run.folder.last)
-    assert run().state == "done"
-    assert "last.ckpt is damaged: goes on from previous.ckpt" in capfd.readouterr().err
-    assert same(run, whole) and run.record()["resumes"] == 1
+def flip_both(folder: RunDirectory) -> None:
+    flip(folder.last)
+    flip(folder.previous)
 
 
-def test_weights_that_a_checkpoint_refers_to_are_part_of_it(run, whole, monkeypatch, capfd):
-    run.killed(monkeypatch, 5)
-    run.folder.best.write_bytes(b"no weights")
-    assert run().state == "done" and "best.pt is damaged" in capfd.readouterr().err
-    assert same(run, whole)
-
-
-def test_with_both_damaged_it_trains_from_the_start(run, whole, monkeypatch, capfd):
-    run.killed(monkeypatch, 4)
-    flip(run.folder.last)
-    flip(run.folder.previous)
-    assert run().state == "done" and "previous.ckpt is damaged: trains from the start" in capfd.readouterr().err
-    assert same(run, whole) and run.record()["resumes"] == 0
-
-
-def test_a_kill_between_the_two_renames_loses_nothing(run, whole, monkeypatch):
-    run.killed(monkeypatch, 4)
-    run.folder.last.rename(run.folder.previous)
-    assert run().state == "done" and same(run, whole) and run.record()["resumes"] == 1
+@pytest.mark.parametrize(("saves", "damage", "says", "resumes"), [
+    (4, lambda folder: flip(folder.last), "last.ckpt is damaged: goes on from previous.ckpt", 1),
+    (4, flip_both, "previous.ckpt is damaged: trains from the start", 0),
+    (4, lambda folder: folder.last.rename(folder.previous), "", 1),  # a kill between the two renames loses nothing
+    (5, lambda folder: folder.best.write_bytes(b"no weights"), "best.pt is damaged", 1),  # a checkpoint refers to them
+], ids=["last", "both", "renamed", "weights"])  # fmt: skip
+def test_a_run_goes_on_from_the_last_whole_checkpoint(run, whole, monkeypatch, capfd, saves, damage, says, resumes):
+    run.killed(monkeypatch, saves)
+    damage(run.folder)
+    assert run().state == "done" and says in capfd.readouterr().err
+    assert same(run, whole) and run.record()["resumes"] == resumes
 
 
 def test_a_checkpoint_of_another_seed_is_not_used(run, whole, monkeypatch, capfd):

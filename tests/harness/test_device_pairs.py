@@ -5,8 +5,12 @@ import json
 import pytest
 from torch import distributed
 
+from harness.config.build import build
+from harness.config.compose import compose
 from harness.records import baselines
+from harness.training.run_cell import run_cell
 from tests.helpers import forked
+from tests.helpers.cells import request_of
 
 SHORT = ["budget=smoke", "resources.accelerator=cpu", "train.max_steps=6", "train.eval_every=3"]
 # each device draws its own masks
@@ -31,16 +35,16 @@ CELLS = {
 
 
 def run(folder, model, task, devices):
-    """The record of a cell, and its file of baselines."""
-    from harness.config.compose import compose
-
+    """The record of a cell, and its file of baselines; on one device in this process, which has imported torch."""
     words = [f"model={model}", f"task={task}", *SHORT]
     backbone = compose(words).backbone
     words += [f"backbone.{name}=0.0" for name in DROPOUTS if name in backbone]
     places = [f"paths.{name}={folder / str(devices) / name}" for name in ("outputs", "records")]
     words += [*places, f"paths.data={folder / 'data'}"]
-    commands = forked.start_pair(*words) if devices == 2 else (forked.start(*words),)
-    for command in commands:
+    if devices == 1:
+        result = run_cell(request_of(compose(words)))
+        assert result.state == "done", result.detail
+    for command in forked.start_pair(*words) if devices == 2 else ():
         output, _ = command.communicate(timeout=900)
         assert command.returncode == 0, output
     (record,) = (folder / str(devices) / "records" / task).rglob(f"{model}-s1-*.json")
@@ -82,8 +86,6 @@ def test_a_group_that_refuses_tensors_of_the_cpu_leaves_predictors_alone(tmp_pat
     """As NCCL's does. A metric that computes with the group fails in it."""
     from torchmetrics import MeanMetric
 
-    from harness.config.build import build
-    from harness.config.compose import compose
     from harness.progress import Progress
     from harness.training.baselines import chance_level
 
@@ -110,6 +112,7 @@ def folder(tmp_path_factory):
 
 @pytest.mark.slow
 @pytest.mark.xdist_group("forked")
+@pytest.mark.usefixtures("measured_anew")
 @pytest.mark.parametrize(("model", "task"), [(model, task) for model, tasks in CELLS.items() for task in tasks])
 def test_two_devices_score_as_one(folder, model, task):
     assert compared(folder, model, task) < NORMALISED.get(task, 1e-3)

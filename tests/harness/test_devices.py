@@ -37,14 +37,15 @@ def start(folder, *overrides):
 
 
 def run(folder, *overrides):
-    """On one device in this process, which has imported torch."""
+    """On one device in this process, which has imported torch; Lightning starts the second process for trainer=auto."""
     if TWO not in overrides:
         result = run_cell(request_of(compose(arguments(folder, *overrides))))
         assert result.state == "done", result.detail
         return the_record(folder)
-    process = start(folder, *overrides)
-    output, _ = process.communicate(timeout=600)
-    assert process.returncode == 0, output
+    words, by_lightning = arguments(folder, *overrides), "trainer=auto" in overrides
+    for process in (forked.start(*words),) if by_lightning else forked.start_pair(*words):
+        output, _ = process.communicate(timeout=600)
+        assert process.returncode == 0, output
     return the_record(folder)
 
 

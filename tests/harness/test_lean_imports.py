@@ -5,7 +5,10 @@ import sys
 
 import pytest
 
+from harness.config.build import build
+from harness.config.compose import compose
 from harness.config.places import ROOT
+from tests.helpers.tasks import no_progress
 
 CELL = """
 import sys
@@ -23,11 +26,12 @@ assert _SCIPY_AVAILABLE and package_available("scipy") and RequirementCache("mat
 
 @pytest.mark.slow
 def test_a_cell_imports_what_it_uses(tmp_path):
+    data = f"paths.data={tmp_path}/data"
+    build(compose(["model=lavo", "task=lra/listops", "budget=smoke", data])).task.prepare(no_progress)
     environment = {"PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "1", "HOME": str(tmp_path)}
-    for place in ("do=prepare", f"paths.records={tmp_path}"):
-        words = [sys.executable, "-c", CELL, f"paths.data={tmp_path}/data", f"paths.outputs={tmp_path}", place]
-        done = subprocess.run(words, capture_output=True, text=True, cwd=tmp_path, timeout=300, env=environment)
-        assert done.returncode == 0, done.stderr
+    words = [sys.executable, "-c", CELL, data, f"paths.outputs={tmp_path}", f"paths.records={tmp_path}"]
+    done = subprocess.run(words, capture_output=True, text=True, cwd=tmp_path, timeout=300, env=environment)
+    assert done.returncode == 0, done.stderr
     assert done.stdout.splitlines()[-1] == "imported: []", done.stdout
 
 

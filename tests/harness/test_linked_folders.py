@@ -1,9 +1,10 @@
 """Links in the place of folders: the user's own folders may be links, what lies below them may not lead elsewhere."""
 
 import os
+from types import SimpleNamespace
 
 import pytest
-from helpers.saved_cells import save
+from helpers.saved_cells import made, save
 
 from harness.commands import status
 from harness.commands.report import report_tables
@@ -64,36 +65,26 @@ def test_the_cache_is_not_kept_through_a_link(places, tmp_path, elsewhere, capsy
     assert os.listdir(elsewhere) == []
 
 
-def test_run_folders_are_not_listed_through_a_link(places, tmp_path, elsewhere):
+def reported(paths, cfg):
+    report_tables("llp/t6", frame([]), conf=CONF, paths=paths | {"paper": LEDGER}, plots=False)
+
+
+@pytest.mark.parametrize(("name", "act"), [
+    ("outputs/cells", lambda paths, cfg: status.run(cfg, [])),
+    *((f"outputs/{name}", lambda paths, cfg: export(SimpleNamespace(record=made()), None, cfg))
+      for name in ("exports", "exports/lra")),
+    ("tables/llp", reported),
+    ("baselines", lambda paths, cfg: baselines.write(paths["records"], {"task": "lra/text", "key": "0" * 16}, {})),
+])  # fmt: skip
+def test_nothing_is_listed_exported_or_written_through_a_link(places, tmp_path, elsewhere, monkeypatch, name, act):
+    if "exports" in name:
+        pytest.importorskip("safetensors")
+    monkeypatch.setattr(baselines, "parse", lambda *arguments: None)
+    (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
+    (tmp_path / name).symlink_to(elsewhere)
     cfg = compose(["model=latte", "task=lra/text", *places])
-    (tmp_path / "outputs").mkdir()
-    (tmp_path / "outputs" / "cells").symlink_to(elsewhere)
-    with pytest.raises(UsageError, match="outputs/cells: a link in the place of a folder"):
-        status.run(cfg, [])
-
-
-@pytest.mark.parametrize("name", ["exports", "exports/lra"])
-def test_nothing_is_exported_through_a_link(places, tmp_path, elsewhere, name):
-    pytest.importorskip("safetensors")
-    cfg = compose(["model=latte", "task=lra/text", *places])
-    entries = save(cfg.paths.records, [1, 0])
-    (tmp_path / "outputs" / name).parent.mkdir(parents=True)
-    (tmp_path / "outputs" / name).symlink_to(elsewhere)
-
-    class Saved:
-        record = entries
-
-    with pytest.raises(UsageError, match=f"outputs/{name}: a link in the place of a folder"):
-        export(Saved(), None, cfg)
-    assert os.listdir(elsewhere) == []
-
-
-def test_no_table_is_written_through_a_link(tmp_path, elsewhere):
-    paths = {name: str(tmp_path / name) for name in ("records", "tables", "figures")} | {"paper": LEDGER}
-    (tmp_path / "tables").mkdir()
-    (tmp_path / "tables" / "llp").symlink_to(elsewhere)
-    with pytest.raises(UsageError, match="tables/llp: a link in the place of a folder"):
-        report_tables("llp/t6", frame([]), conf=CONF, paths=paths, plots=False)
+    with pytest.raises(UsageError, match=f"{name}: a link in the place of a folder"):
+        act({key: str(tmp_path / key) for key in ("records", "tables", "figures")}, cfg)
     assert os.listdir(elsewhere) == []
 
 
@@ -107,11 +98,3 @@ def test_a_path_below_a_link_is_refused_wherever_the_link_stands(tmp_path, elsew
             path(tmp_path, "a/b", "c")
     with pytest.raises(UsageError, match="a/b: a link in the place of a folder"):
         folder_below(tmp_path, "a", "b")
-
-
-def test_no_baseline_is_written_through_a_link(tmp_path, elsewhere, monkeypatch):
-    (tmp_path / "baselines").symlink_to(elsewhere)
-    monkeypatch.setattr(baselines, "parse", lambda *arguments: None)
-    with pytest.raises(UsageError, match="baselines: a link in the place of a folder"):
-        baselines.write(tmp_path / "records", {"task": "lra/text", "key": "0123456789abcdef"}, {})
-    assert os.listdir(elsewhere) == []

@@ -1,5 +1,8 @@
 """`make paper`: the cheapest numbers first, at the time limit what runs is saved, and missing data are left out."""
 
+import threading
+import time
+
 import pytest
 
 from benchmarks import paper
@@ -36,12 +39,23 @@ def test_cells_without_data_are_left_out_with_the_command(places, capsys):
 
 @pytest.mark.slow
 def test_at_the_limit_cells_are_saved_and_the_same_command_resumes_them(places, tmp_path, monkeypatch, capsys):
+    """The time is over when the cell has said what is awaited, and no later than typed."""
+
+    class Timer(threading.Timer):
+        def run(self):
+            until, words = time.monotonic() + self.interval, next(awaited)
+            while time.monotonic() < until and not any(words in log.read_text() for log in logs.rglob("log.txt")):
+                time.sleep(0.05)
+            self.function()
+
+    logs, awaited = tmp_path / "outputs", iter(["step 20", "resumed at step"])
     monkeypatch.setattr(paper, "refusal", lambda cfg: None)  # the first cell generates its data
+    monkeypatch.setattr(paper.threading, "Timer", Timer)
     words = ["lavo/t11", "--budget=smoke", "--at-once=2", "task=lra/listops", "model=lavo", "seed=1", *places]
     words += ["train.max_steps=100000", "checkpoint.every_steps=10", "--minutes=1"]
     for _ in range(2):
         assert paper.main(words) == 0
         said = capsys.readouterr()
         assert "interrupted" in said.out + said.err
-    (log,) = (tmp_path / "outputs").rglob("log.txt")
+    (log,) = logs.rglob("log.txt")
     assert "resumed at step" in log.read_text()

@@ -59,11 +59,8 @@ def test_places_are_those_of_the_clone_wherever_the_command_is_typed(tmp_path, m
     assert schema.Paths().records == str(ROOT / "results" / "records")
     monkeypatch.chdir(ROOT)
     assert schema.Paths().records == "results/records"
-
-
-def test_without_a_clone_places_are_those_of_the_working_directory(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr(schema, "CLONE", None)
+    monkeypatch.setattr(schema, "CLONE", None)  # without a clone those of the working directory
     assert (schema.Paths().records, schema.Paths().paper) == ("results/records", str(places.LEDGER))
 
 

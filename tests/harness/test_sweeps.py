@@ -255,7 +255,7 @@ def test_a_cell_that_is_killed_takes_no_other_with_it(typed):
     assert set(typed.records()) == {2, 3}
     _, output = typed.run("do=status")
     assert "1 dead" in output and "2 done" in output
-    status, output = typed.run("-m", *CELL, *LONG, "seed=1,2,3", "n_jobs=2")
+    status, output = typed.run("-m", *CELL, *LONG, "seed=1,2,3")
     assert status == 0 and "1 done" in output and "2 skipped" in output and typed.records()[1]["resumes"] == 1
 
 
@@ -268,7 +268,7 @@ def test_ctrl_c_stops_all_cells_saved(typed):
     assert process.returncode == 128 + signal.SIGINT
     assert "2 interrupted, 1 not begun" in output and not typed.records()
     assert [typed.beat(seed)["state"] for seed in (1, 2)] == ["interrupted"] * 2
-    status, output = typed.run("-m", *CELL, *LONG, "seed=1,2,3", "n_jobs=2")
+    status, output = typed.run("-m", *CELL, *LONG, "seed=1,2,3")  # one after another, in the process of the command
     assert status == 0 and "3 done" in output
     assert {seed: entries["resumes"] for seed, entries in typed.records().items()} == {1: 1, 2: 1, 3: 0}
 

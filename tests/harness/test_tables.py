@@ -48,7 +48,7 @@ def few_of_each(planned_cells):
 def each_setting(planned_cells):
     """Beside `few_of_each`, one cell of each task, each model and each setting that a row or a column changes."""
     chosen, seen = few_of_each(planned_cells), set()
-    for name, planned in planned_cells.items():
+    for name, planned in [*chosen.items(), *planned_cells.items()]:
         words = {word for word in planned.overrides if not word.startswith(("seed=", "paths.", "trainer"))}
         if words - seen:
             seen |= words

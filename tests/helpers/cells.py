@@ -22,7 +22,8 @@ def shorten(cfg: DictConfig) -> None:
         if isinstance(cfg.task.get("train"), int):
             cfg.task.train = min(cfg.task.train, max(TRAINED, cfg.train.batch_size))
     if "test_bytes" in cfg.task:
-        cfg.task.test_bytes = min(cfg.task.test_bytes, 800)
+        # windows of further lengths are read one at a time
+        cfg.task.test_bytes = min(cfg.task.test_bytes, 200 if cfg.task.get("lengths") else 800)
 
 
 def with_model(cfg: DictConfig, name: str) -> DictConfig:

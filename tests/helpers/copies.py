@@ -41,12 +41,7 @@ def parts_of(example: np.ndarray) -> list[bytes]:
     return [exact(text) for text in example]
 
 
-def share(train: Split, other: Split, contents: Callable[[np.ndarray], object], most: int) -> float:
-    """The share of contents of `other` that are contents of the first `most` examples of `train`, in percent."""
-
-    def listed(split: Split) -> list[bytes]:
-        made = map(contents, inputs(split, most))
-        return [item for content in made for item in (content if isinstance(content, list) else [content])]
-
-    known, tested = set(listed(train)), listed(other)
-    return 100 * sum(content in known for content in tested) / len(tested)
+def listed(split: Split, contents: Callable[[np.ndarray], object], most: int) -> list[bytes]:
+    """The contents of the first `most` examples."""
+    made = map(contents, inputs(split, most))
+    return [item for content in made for item in (content if isinstance(content, list) else [content])]

@@ -10,6 +10,7 @@ from pathlib import Path
 import pandas as pd
 import pytest
 import torch
+from huggingface_hub import ModelCard
 
 import longhaul
 from harness.commands import plan as plan_command
@@ -78,6 +79,9 @@ def test_an_exported_model_is_the_same_one_and_names_no_place(ran, places, folde
     first, second = longhaul.load(ran["id"][2], **places).model, longhaul.load(exported, **places).model
     tokens = torch.randint(1, 15, (3, 40))
     assert torch.equal(first(tokens), second(tokens))
+    card = ModelCard.load(exported / saved_model.CARD).data
+    scores = {result.metric_type: result.metric_value for result in card.eval_results}
+    assert card.library_name == "longhaul" and scores["acc"] == ran["score"][2]
 
 
 @pytest.mark.parametrize(("file", "old", "new", "message"), [

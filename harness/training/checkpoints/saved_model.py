@@ -4,7 +4,7 @@ An exported folder holds
     model.safetensors   the weights that the cell was tested with
     config.json         model, task and backbone, resolved; no path of the training machine
     record.json         the cell's record
-    README.md           a model card: recipe, scores, how to load it
+    README.md           a model card, as a hub reads it: recipe, scores, how to load it
 
 A configuration from elsewhere builds only what `harness.config.instantiate` allows; weights are tensors.
 """
@@ -30,7 +30,7 @@ from harness.config.overrides import key_of, to_overrides
 from harness.config.own_files import check_files, files_outside
 from harness.config.places import folder_below
 from harness.config.plain import resolved
-from harness.config.schema import LARGEST_SEED, PARTS, check_sizes
+from harness.config.schema import LARGEST_SEED, NAME, PARTS, check_sizes
 from harness.config.untrusted import SHARED, check_shared
 from harness.errors import UsageError, in_markdown, one_line, shown, with_known_arguments
 from harness.records import record
@@ -302,7 +302,21 @@ def card(entries: Mapping[str, Any]) -> str:
         for key, (of_recipe, used) in entries["changed"].items()
     ]
     prepare = f"python run.py do=list task={cell['task']}"
-    return f"""# {cell["model"]} on {cell["task"]}
+    plain = {name: value for name, value in point["test"].items() if NAME.fullmatch(name) and name != "n"}
+    tested = {
+        "task": {"type": cell["task"].partition("/")[0]},
+        "dataset": {"type": cell["task"], "name": cell["task"], "split": "test"},
+        "metrics": [{"type": name, "value": value} for name, value in plain.items()],
+    }
+    head = {
+        "library_name": "longhaul",
+        "tags": ["longhaul", "attention", cell["model"]],
+        "model-index": [{"name": f"{cell['model']} on {cell['task']}", "results": [tested]}],
+    }
+    return f"""---
+{yaml_files.text_of(head)}---
+
+# {cell["model"]} on {cell["task"]}
 
 One run of the recipe `{cell["protocol"]}` at the budget `{cell["budget"]}`, seed {cell["seed"]}: {result}.
 {" ".join(changed) or "The recipe is unchanged."}

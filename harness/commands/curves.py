@@ -1,10 +1,18 @@
-"""do=curves: validation metric and training loss of runs against the step, as a PNG and in the terminal.
+"""do=curves: validation metric and training loss of runs against the step: a picture, a page, and in the terminal.
+
+The page is one HTML file with the picture inside, to be mailed or archived: the curves, the best metric against the
+learning rate where runs differ in it, and a row for each run. A sweep that takes minutes ends with it.
 
 Reads the records, and `metrics.csv` of the run folders below paths.outputs/cells, which has the training loss and the
 runs that have not ended. `model=`, `task=`, `protocol=`, `budget=`, `seed=` and `table=` narrow it as in do=status.
 """
 
-from collections.abc import Sequence
+import time
+from base64 import b64encode
+from collections.abc import Mapping, Sequence
+from html import escape
+from pathlib import Path
+from typing import Any
 
 from omegaconf import DictConfig
 from rich.console import Console
@@ -17,6 +25,7 @@ from harness.errors import UsageError
 from harness.records.cache import of_command
 from harness.records.collect import say_left_out, valid_records
 from harness.records.curves import Panel, curve_panels
+from harness.records.files import write_atomic
 from harness.records.listing import files_below
 from harness.records.run_directory import METRICS
 from harness.report.plots.curves import curves_plot, text_rows
@@ -24,16 +33,47 @@ from harness.report.render.terminal import console, print_line, show_columns
 
 CHART = 24  # characters
 MOST = 200  # runs in a picture
+PAGE = """<!DOCTYPE html>
+<html lang="en"><head><meta charset="utf-8"><title>{title}</title>
+<style>body {{ font-family: sans-serif; max-width: 70em; margin: 2em auto; padding: 0 1em }}
+img {{ max-width: 100% }} td {{ padding: 0 .8em; text-align: right }}
+td:first-child {{ text-align: left }}</style></head>
+<body><h1>{title}</h1>
+<img alt="{title}" src="data:image/png;base64,{picture}">
+{tables}
+</body></html>
+"""
 
 
 def run(cfg: DictConfig, overrides: Sequence[str]) -> int:
     charts = charts_of(cfg, overrides)
-    path = below(cfg.paths.outputs, "curves", f"{file_name(as_typed(overrides))}.png")
-    curves_plot(title_of(overrides), charts, path).write([path])
+    path = write_page(cfg, file_name(as_typed(overrides)), title_of(overrides), charts)
     screen = console()
     show_charts(charts, screen)
-    print_line(f"\n{path}", screen)
+    print_line(f"\n{path.with_suffix('.png')}\n{path}", screen)
     return 0
+
+
+def write_page(cfg: DictConfig, name: str, title: str, charts: Sequence[Panel]) -> Path:
+    """Write the picture and the page below `<paths.outputs>/curves`; returns the page."""
+    path = below(cfg.paths.outputs, "curves", f"{name}.html")
+    picture = path.with_suffix(".png")
+    curves_plot(title, charts, picture).write([picture])
+    tables = []
+    for panel in charts:
+        header, rows = table_of(panel)
+        lines = (f"<tr>{''.join(f'<td>{escape(text)}</td>' for text in row)}</tr>" for row in (header, *rows))
+        tables.append(f"<h2>{escape(panel.title)}</h2>\n<table>\n{chr(10).join(lines)}\n</table>")
+    data = b64encode(picture.read_bytes()).decode()
+    page = PAGE.format(title=escape(title), picture=data, tables="\n".join(tables))
+    write_atomic(path, page)
+    return path
+
+
+def page_of(cfg: DictConfig, cells: Mapping[str, Path], records: Sequence[Mapping[str, Any]]) -> Path | None:
+    """The page of a sweep's cells, {name of the run: its folder}, with their records; None without a curve."""
+    charts = curve_panels(cells, records)
+    return write_page(cfg, time.strftime("sweep-%Y%m%d-%H%M%S"), f"{len(cells)} cells", charts) if charts else None
 
 
 def title_of(overrides: Sequence[str]) -> str:
@@ -70,7 +110,11 @@ def file_name(typed: Sequence[str]) -> str:
 def show_charts(charts: Sequence[Panel], screen: Console) -> None:
     """One chart of characters per run."""
     for panel in charts:
-        arrow = "↑" if panel.higher_is_better else "↓"
-        header = ("run", f"val {panel.metric} {arrow}", "first", "best", "last", "step", "train loss")
-        rows = text_rows(panel, CHART, ascii_only=screen.options.ascii_only)
-        show_columns(panel.title, header, rows, screen)
+        show_columns(panel.title, *table_of(panel, ascii_only=screen.options.ascii_only), screen)
+
+
+def table_of(panel: Panel, *, ascii_only: bool = False) -> tuple[tuple[str, ...], list[tuple[str, ...]]]:
+    """The header, and a row for each run."""
+    arrow = "↑" if panel.higher_is_better else "↓"
+    header = ("run", f"val {panel.metric} {arrow}", "first", "best", "last", "step", "train loss")
+    return header, text_rows(panel, CHART, ascii_only=ascii_only)

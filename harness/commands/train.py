@@ -44,6 +44,7 @@ from harness.training.run_cell import CellRequest, CellResult, is_done, report_l
 
 HERE = "here"
 SKIPPED_S = 0.5  # a cell that takes less was done already
+SUMMARY_AFTER_S = 120.0  # a sweep that takes longer ends with a page of curves
 
 
 def run_all(commands: Sequence[Command], launcher: str = HERE) -> int:
@@ -200,7 +201,7 @@ def report_results(
 
     Returns the highest exit status.
     """
-    number, ended = len(refused) + len(cells), list(refused)
+    number, ended, started = len(refused) + len(cells), list(refused), time.monotonic()
     for reason in dict.fromkeys(result.detail for result in refused if number > 1):
         first, *others = [result for result in refused if result.detail == reason]
         report_line(replace(first, cell=f"{len(others) + 1} x {first.cell}") if others else first, sys.stderr)
@@ -220,7 +221,21 @@ def report_results(
             print(f"{plan.unchosen} cells follow at the learning rates that these trials choose")
         for name, why in plan.absent.items():
             print(fitted(f"left out: {name} ({why})"))
+        if time.monotonic() - started >= SUMMARY_AFTER_S:
+            print_summary(cells, {result.cell for result in ended if result.state == "done"})
     return max((result.code for result in ended), default=0)
+
+
+def print_summary(cells: Sequence[CellRequest], ran: Collection[str]) -> None:
+    """The path of a page with the curves of the cells that `ran`."""
+    from harness.commands.curves import MOST, page_of
+
+    done = [request for request in cells if str(request.cell) in ran]
+    if 1 < len(done) <= MOST:
+        records = [record.read(request.cell.record_path(request.cfg)) for request in done]
+        folders = {str(request.cell.path): request.cell.folder(request.cfg) for request in done}
+        if page := page_of(done[0].cfg, folders, records):
+            print(f"curves: {page}")
 
 
 def score_lines(cells: Sequence[CellRequest], ran: Collection[str]) -> list[tuple[str, ...]]:

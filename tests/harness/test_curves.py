@@ -1,14 +1,17 @@
 """do=curves: the curves read from run folders, their lines and panels, the picture and the text."""
 
 import math
+from base64 import b64encode
 
 import pytest
 
-from harness.commands import cli
+from harness.commands import cli, train
 from harness.commands.curves import file_name
-from harness.config.cell import Cell
+from harness.config.cell import Cell, name_of
 from harness.config.compose import compose
+from harness.config.sweep import Command
 from harness.errors import UsageError
+from harness.records import collect
 from harness.records.curves import curve_panels, read_metrics
 from harness.report.plots import curves
 from harness.report.render.terminal import ASCII_BLOCKS, sparkline
@@ -114,6 +117,23 @@ def test_the_picture_shows_seeds_and_their_mean(tmp_path):
     assert shown == {(10, 30, 20), (30, 50, 40), (20, 40, 30), (50, 50)}, "two seeds, their mean, chance"
 
 
+def test_the_metric_stands_against_the_learning_rate_and_a_long_sweep_ends_with_a_page(places, tmp_path, monkeypatch):
+    monkeypatch.setattr(train, "SUMMARY_AFTER_S", 0.0)
+    words = ["model=latte", "task=lra/listops", "budget=smoke", "trainer=cpu", "resources.cpus=1", *places]
+    both = [(*words, f"train.optimizer.lr={rate}") for rate in (1e-3, 1e-2)]
+    assert train.run_all([Command(compose(typed), typed) for typed in both]) == 0
+    (page,) = (tmp_path / "outputs" / "curves").glob("sweep-*.html")
+    assert "train.optimizer.lr=0.01" in page.read_text(encoding="utf-8")
+    records = list(collect.valid_records(tmp_path / "records")[0])
+    shown = curve_panels({name_of(**entries["cell"]): tmp_path / "gone" for entries in records}, records)
+    panel = curves.curves_plot("title", shown, tmp_path / "one.png").data["panels"][-1]
+    (series,) = panel["series"]
+    best = {
+        entries["config"]["train"]["optimizer"]["lr"]: max(x["val"] for x in entries["curve"]) for entries in records
+    }
+    assert panel["x"] == "learning rate" and dict(zip(series["x"], series["y"], strict=True)) == best
+
+
 def test_the_verb_narrows_draws_and_prints(tmp_path, places, capsys):
     cells = [save(tmp_path / "records", (1, 0), model, seed) for model in ("lavo", "vanilla") for seed in (1, 2)]
     folders(tmp_path / "outputs" / "cells", *((entries, ROWS) for entries in cells))
@@ -126,7 +146,9 @@ def test_the_verb_narrows_draws_and_prints(tmp_path, places, capsys):
 
     status, runs, out = run()
     assert status == 0 and runs == ["lavo, seed 1", "lavo, seed 2", "vanilla, seed 1", "vanilla, seed 2"]
-    assert (tmp_path / "outputs" / "curves" / "all.png").read_bytes()[:4] == b"\x89PNG"
+    picture = (tmp_path / "outputs" / "curves" / "all.png").read_bytes()
+    page = (tmp_path / "outputs" / "curves" / "all.html").read_text(encoding="utf-8")
+    assert picture[:4] == b"\x89PNG" and b64encode(picture).decode() in page and page.count("<tr>") == 1 + 4
     status, _, out = run("model=latte", "task=lra/text")
     assert status == 2 and out.out == "" and out.err.startswith("error: no curves of task=lra/text model=latte: ")
     status, _, out = run(f"paths.outputs={tmp_path / 'typo'}")

@@ -46,7 +46,7 @@ def test_a_killed_job_goes_on_from_its_checkpoint(cluster: Cluster, tmp_path: Pa
     assert whole["resumes"] == 0 and whole["tested_weights_sha256"] == parts["tested_weights_sha256"]
 
 
-@pytest.mark.parametrize("start", ["", "srun "])
+@pytest.mark.parametrize("start", ["", "srun --export=ALL "])
 def test_a_script_of_ones_own_saves_before_its_limit_and_is_queued_again(cluster: Cluster, tmp_path: Path, start: str):
     """`python run.py` in an sbatch script without --signal, which would reach only what srun starts."""
     harness, release = Harness(cluster, tmp_path), tmp_path / "release"

@@ -1,11 +1,15 @@
-"""Learning curves in a picture, with one panel for the metric and one for the training loss, and as text."""
+"""Learning curves in a picture, with panels for the metric, the training loss and the learning rate, and as text."""
 
 import math
+import statistics
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+from harness.config.cell import values_at
+from harness.config.search import RATE
+from harness.config.table_rows import row_name
 from harness.records.curves import Curve, Panel
 from harness.report.plots import style
 from harness.report.plots.file import Plot
@@ -15,10 +19,12 @@ from harness.report.plots.lines import draw, spread
 def curves_plot(title: str, shown: Sequence[Panel], path: Path) -> Plot:
     """The panels below each other, validation metric on the left and training loss on the right, as a PNG.
 
-    Without a training loss, as of records alone, there is no right side.
+    Without a training loss, as of records alone, there is no right side. The best validation metric against the
+    learning rate follows where a model has runs at several rates.
     """
     sides = ["val", "loss"] if any(curve.loss for panel in shown for curve in _curves(panel)) else ["val"]
     panels = [panel | {"series": list(lines)} for of_runs in shown for panel, lines in _sides(of_runs, sides)]
+    panels += [panel for of_runs in shown if (panel := _rates(of_runs))["series"]]
     several = any(len(line.curves) > 1 for panel in shown for line in panel.lines)
     if several:
         title += "\nthick: mean over seeds, thin: each seed"
@@ -38,6 +44,25 @@ def _sides(panel: Panel, sides: Sequence[str]) -> Iterator[tuple[dict[str, Any],
         if is_left and panel.chance is not None:
             side["chance"] = panel.chance
         yield side, _series(panel, quantity)
+
+
+def _rates(panel: Panel) -> dict[str, Any]:
+    """The best metric of each model's runs against the learning rate, mean over the runs at a rate."""
+    models: dict[str, dict[float, list[float]]] = {}
+    for curve in _curves(panel):
+        rate, best = values_at(curve.config, [RATE]).get(RATE), curve.best(panel.higher_is_better)
+        if rate and math.isfinite(best):
+            models.setdefault(curve.model, {}).setdefault(float(rate), []).append(best)
+    series = [
+        {"name": row_name(model), "model": model, "role": "", "x": sorted(found), "thin": [], "marked": True}
+        | {"y": [statistics.fmean(found[rate]) for rate in sorted(found)]}
+        for model, found in models.items()
+        if len(found) > 1
+    ]
+    arrow = "↑" if panel.higher_is_better else "↓"
+    axes = {"x": "learning rate", "y": f"best validation {panel.metric} {arrow}", "log_x": True, "log_y": False}
+    ticks = sorted({rate for found in models.values() for rate in found})
+    return {"title": panel.title, "side": "left", "notes": [], "series": series, "ticks": ticks} | axes
 
 
 def _series(panel: Panel, quantity: str) -> Iterator[dict[str, Any]]:

@@ -140,6 +140,8 @@ def draw_panel(axis: Axes, panel: style.Panel) -> None:
     if panel["log_x"]:
         axis.set_xscale("log", base=2)
         axis.xaxis.set_major_locator(LogLocator(base=2, numticks=MOST_TICKS))
+        if "ticks" in panel:
+            axis.set_xticks(panel["ticks"], minor=False)
         axis.xaxis.set_major_formatter(lambda value, _: f"{value:,.10g}")
     if panel["log_x"] and panel["log_y"]:
         shown = [(line, key) for line in panel["series"] for key in ("low", "y", "high") if key in line]

@@ -23,6 +23,7 @@ from harness.report.stats.grouping import grouped
 
 FILE, TITLE = "leaderboard.md", "All models at the reduced budget"
 DIGITS = 3  # of a measured time
+LENGTH = "length"  # the row with what each column was trained at
 NEXT = "[All findings](../../docs/findings.md) · [questions](../../docs/questions.md) · [reading](#how-to-read-this)"
 HOW = """\
 No score here answers which attention works on long sequences: columns that rank have texts of at most 256 tokens. Rows
@@ -63,6 +64,9 @@ def board(evidence: Evidence, table: TableEvidence) -> Block:
     strongest = [(answer.group.strongest, answer.decimals) for answer in shown.values()]
     last = [score.number(decimals) if score else EMPTY for score, decimals in strongest]
     rows.append((PREDICTOR, EMPTY, *last, *[EMPTY] * (len(costs) + 2)))
+    sizes = [answer.group.sizes for answer in shown.values()]
+    lengths = [some[0].ours.partition(",")[0] if some else EMPTY for some in sizes]
+    rows.append((LENGTH, EMPTY, *lengths, *[EMPTY] * (len(costs) + 2)))
     header = ["model", "id"]
     header += [
         TableEntry(answer.group.resolved.heading, link=_yaml("task", spec.columns[name].task))

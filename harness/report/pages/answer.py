@@ -60,11 +60,6 @@ class ColumnAnswer:
         return f"> {LARGEST_R}" if value > LARGEST_R else f"{value:.1f}"
 
     @property
-    def stated_resolution(self) -> str:
-        """`R = 4.7`, or `R > 100`."""
-        return f"R {self.resolution}" if self.resolution.startswith(">") else f"R = {self.resolution}"
-
-    @property
     def pairs(self) -> str:
         return f"{self.tests.resolved} of {self.tests.possible}"
 

@@ -60,7 +60,8 @@ def leaders(asked: Leaders, evidence: Evidence) -> Reply:
 
 def _why_not(answer: ColumnAnswer) -> str:
     """Why a column cannot rank rows, with the reason that its table states."""
-    why = answer.spec.why_not_apart(answer.group.column) if answer.tests.ranks_nothing else ""
+    column = answer.spec.columns.get(answer.group.column)
+    why = (column and column.why) or answer.spec.why if answer.tests.ranks_nothing else ""
     return f"the column {answer.why_not}" + (f" ({why})" if why else "")
 
 

@@ -20,11 +20,9 @@ def lines(answers: Sequence[ColumnAnswer], cells: Cells) -> list[str]:
     }
     hours = cost(*(float(cells[key].astype(float).sum()) for key in ("core_hours", "gpu_hours")))
     return [
-        "; ".join(f"{name}: {_share(*counts)}" for name, counts in shares.items()),
+        "; ".join(
+            f"{name}: {part:,} of {whole:,} ({100 * part / max(whole, 1):.0f} %)"
+            for name, (part, whole) in shares.items()
+        ),
         *([f"cost of {len(cells):,} records: {hours}"] if hours else []),
     ]
-
-
-def _share(part: int, whole: int) -> str:
-    """`63 of 118 (53 %)`"""
-    return f"{part:,} of {whole:,} ({100 * part / max(whole, 1):.0f} %)"

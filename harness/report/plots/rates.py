@@ -38,7 +38,8 @@ def data(spec: TableSpec, selected: Selected) -> dict[str, Any]:
         name: rows
         for columns in selected.values()
         for name, rows in tuned_columns(columns, spec.budget).items()
-        if _is_searched_by(spec, name, set(columns[name]["metric"]))
+        if (column := spec.columns[name]).evaluation is None and column.reaches is None
+        if set(columns[name]["metric"]) == {column.metric}
     }
     searches = [tuning for rows in of_columns.values() for tuning in rows.values()]
     tuned = {row for rows in of_columns.values() for row in rows}
@@ -51,11 +52,6 @@ def data(spec: TableSpec, selected: Selected) -> dict[str, Any]:
         "rows": [row_name(row) for row in rows],
         "panels": [_panel_data(spec, name, rows, tunings) for name, tunings in of_columns.items()],
     }
-
-
-def _is_searched_by(spec: TableSpec, name: str, metrics: set[str]) -> bool:
-    column = spec.columns[name]
-    return column.evaluation is None and column.reaches is None and metrics == {column.metric}
 
 
 def _panel_data(spec: TableSpec, name: str, rows: list[str], tunings: Mapping[str, Tuning]) -> dict[str, Any]:

@@ -55,7 +55,7 @@ def _title(answer: ColumnAnswer) -> str:
 def _panel_data(answer: ColumnAnswer) -> dict[str, Any]:
     """`rows`: those with a score and the baselines, best first."""
     group, tests, spec = answer.group, answer.tests, answer.spec
-    resolution = answer.stated_resolution if tests.resolution is not None else "R unknown"
+    resolution = "R unknown" if tests.resolution is None else f"R = {answer.resolution}".replace("= >", ">")
     resolved = f"{answer.pairs} pairs resolved" if tests.pairs else "no test"
     better = BETTER[group.resolved.higher_is_better]
     measured = [score for score in group.scores if score.by_seed]
@@ -93,7 +93,8 @@ def _drawn_row(answer: ColumnAnswer, score: Score) -> dict[str, Any]:
 def draw(data: Mapping[str, Any]) -> Figure:
     panels = data["panels"]
     across = min(ACROSS, len(panels))
-    heights = [0.95 + PER_ROW * max(len(panel["rows"]) for panel in row) for row in style.in_rows(panels, across)]
+    in_rows = (panels[start : start + across] for start in range(0, len(panels), across))
+    heights = [0.95 + PER_ROW * max(len(panel["rows"]) for panel in row) for row in in_rows]
     size = (MARGIN + PANEL * across, sum(heights) + 0.4)
     figure, axes = style.figure_of(data["title"], size, heights, across, len(panels), data["subtitle"])
     for axis, panel in zip(axes, panels, strict=True):

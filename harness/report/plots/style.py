@@ -158,10 +158,6 @@ def titles(topic: str, panels: Sequence[Panel]) -> dict[str, str]:
     return {"title": message or topic, "subtitle": "\n".join(lines)}
 
 
-def in_rows(items: Sequence[Any], columns: int) -> list[Sequence[Any]]:
-    return [items[start : start + columns] for start in range(0, len(items), columns)]
-
-
 def draw_notes(axis: Axes, lines: Sequence[str], width: int, below: float = 32) -> None:
     """Lines below an axis, whose ticks and label take `below` points."""
     offset = {"xycoords": "axes fraction", "textcoords": "offset points"}

@@ -71,7 +71,9 @@ def scored_predictors(
     def scored(entries: Mapping[str, Any], path: Path | None, name: str) -> tuple[Score, Mapping[str, Any] | None]:
         """`entries`: of a record or of a file of baselines at `path`, with `evaluations`."""
         score, fit = entries["evaluations"][prefix + name]["metrics"][column.metric], entries.get("fits", {}).get(name)
-        label, data = BASELINE + baseline_label(name), dict.fromkeys(seeds, fingerprint)
+        # `6-gram all` for the predictor `6gram_all`
+        label = BASELINE + re.sub(r"(\d)gram", r"\1-gram", name.replace("_", " "))
+        data = dict.fromkeys(seeds, fingerprint)
         array = None if path is None else in_column(entries, path, prefix + name, column.metric, score, block)
         examples = {} if array is None else dict.fromkeys(seeds, array)
         return Score(label, "", dict.fromkeys(seeds, score), {}, examples=examples, data=data), fit
@@ -93,8 +95,3 @@ def scored_predictors(
             if known is None or (not known.examples and path and fit is None):
                 found[name] = scored(cell, path, name)
     return found
-
-
-def baseline_label(name: str) -> str:
-    """`6-gram all` for the predictor `6gram_all`."""
-    return re.sub(r"(\d)gram", r"\1-gram", name.replace("_", " "))

@@ -266,9 +266,6 @@ class TableSpec(SpecWithFootnotes):
         """The columns of an average; of any other column itself alone."""
         return self.averages[column].parts if column in self.averages else (column,)
 
-    def why_not_apart(self, column: str) -> str:
-        return (self.columns[column].why if column in self.columns else "") or self.why
-
     def published_error(self, row: str, column: str) -> float | None:
         """Standard error of a published number, which is of one seed; None if nothing says how large it is."""
         published = self.published.get((row, column))

@@ -27,7 +27,7 @@ from models.layers.convolution import torch_convolution
 from models.layers.initialisers import bert_linears_
 from models.layers.sliding_window import SlidingWindow
 from models.ops.heads import merge_heads, split_heads
-from models.ops.kernel_attention import empty_sums, kernel_attention_step, normalise, with_ones
+from models.ops.kernel_attention import empty_sums, kernel_attention_chunk, normalise, with_ones
 from models.ops.ring import Ring
 from models.ops.taylor import feature_count, taylor_attention, taylor_features
 
@@ -74,9 +74,7 @@ class LinearBlock(nn.Module):
         """The next n tokens x (B, n, D) -> (B, n, D), equal to the same rows of `forward`."""
         q, k, v = self.project(x)
         if x.shape[1] == 1:
-            phi_q, phi_k = (taylor_features(y[:, :, 0]) for y in (q, k))
-            y, sums = kernel_attention_step(phi_q, phi_k, v[:, :, 0], state["sums"], floor=FLOOR)
-            y = y[:, :, None]
+            y, sums = kernel_attention_chunk(taylor_features(q), taylor_features(k), v, state["sums"], floor=FLOOR)
         else:
             y, sums = self.attend(q, k, v, state["sums"])
         return self.out_proj(merge_heads(y)), {"sums": sums}

@@ -5,7 +5,7 @@
 The weights are not normalised by their sum. Time O(N^2 D), memory O(N D): weights are computed tile by tile and
 recomputed in the explicit backward pass. The exponent is one product of vectors with two more entries,
 
-    S = [ q', -|q'|^2 / 2, 1 ] [ k', 1, -|k'|^2 / 2 ]',   q' = q E^-1/4,  k' = k E^-1/4,   W = exp( min(S, 0) )
+    S = [ q', |q'|^2, -1/2 ] [ k', -1/2, |k'|^2 ]',   q' = q E^-1/4,  k' = k E^-1/4,   W = exp( min(S, 0) )
     dV = W' dY,  dS = W * (dY V'),  dQ = dS K,  dK = dS' Q
 
 with min(S, 0) to absorb rounding when a distance is near zero. Padding is excluded from the sum, as in the public code,
@@ -41,24 +41,25 @@ def kernelized(
     seed = draw_seed(dropout)
     with autocast_disabled(q):
         kernels = native.kernels(q, k, v) if dropout < 1 else None
+        scaled = [upcast(x) * x.shape[-1] ** -0.25 for x in (q, k)]
         if kernels is not None and q.numel() and k.numel():
-            return _Compiled.apply(*(x * x.shape[-1] ** -0.25 for x in (q, k)), v, kernels, dropout, seed)
-        left, right = exponents(q, k)
-        y = _Kernelized.apply(left.flatten(0, 1), right.flatten(0, 1), upcast(v).flatten(0, 1), dropout, seed)
+            return _Compiled.apply(*scaled, v, kernels, dropout, seed)
+        y = _Kernelized.apply(*(x.flatten(0, 1) for x in (*scaled, upcast(v))), dropout, seed)
     return y.unflatten(0, q.shape[:2]).to(v.dtype)
 
 
 def exponents(q: Tensor, k: Tensor) -> tuple[Tensor, Tensor]:
-    """Vectors whose products are -|q - k|^2 / (2 sqrt(E)): (.., N, E), (.., M, E) -> (.., N, F), (.., M, F)."""
-    q, k = (upcast(x) * x.shape[-1] ** -0.25 for x in (q, k))
-    q_half, k_half = (x.square().sum(-1, keepdim=True) / -2 for x in (q, k))
-    return torch.cat([q, q_half, torch.ones_like(q_half)], -1), torch.cat([k, torch.ones_like(k_half), k_half], -1)
+    """Vectors whose products are -|q' - k'|^2 / 2: (.., N, E), (.., M, E) -> (.., N, F), (.., M, F)."""
+    q_norm, k_norm = (x.square().sum(-1, keepdim=True) for x in (q, k))
+    q = torch.cat([q, q_norm, torch.full_like(q_norm, -0.5)], -1)
+    return q, torch.cat([k, torch.full_like(k_norm, -0.5), k_norm], -1)
 
 
 class _Kernelized(torch.autograd.Function):
     @staticmethod
     def forward(ctx, q: Tensor, k: Tensor, v: Tensor, dropout: float, seed: int) -> Tensor:
-        """q (G, N, F), k (G, M, F), v (G, M, E) -> (G, N, E)."""
+        """q' (G, N, E), k' and v (G, M, E) -> (G, N, E)."""
+        q, k = exponents(q, k)
         ctx.save_for_backward(q, k, v)
         ctx.options = dropout, seed
         out = v.new_empty(*q.shape[:2], v.shape[-1])
@@ -82,6 +83,8 @@ class _Kernelized(torch.autograd.Function):
                 dscores = weights.mul_(g @ v[pairs].mT)
                 dq[pairs, rows] = dscores @ k[pairs]
                 dk[pairs] += dscores.mT @ q[pairs, rows]
+            dq = torch.addcmul(dq[..., :-2], dq[..., -2:-1], q[..., :-2], value=2)
+            dk = torch.addcmul(dk[..., :-2], dk[..., -1:], k[..., :-2], value=2)
         return dq, dk, dv, None, None
 
 

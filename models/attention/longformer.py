@@ -90,12 +90,5 @@ class Longformer(MultiHead):
         return super().looks_ahead and (self.window > 1 or self.global_tokens > 0)
 
     def attend(self, q: Tensor, k: Tensor, v: Tensor, key_padding_mask: Tensor | None) -> Tensor:
-        return longformer(
-            q,
-            k,
-            v,
-            window=self.window,
-            global_tokens=self.global_tokens,
-            key_padding_mask=key_padding_mask,
-            dropout=self.active_dropout,
-        )
+        sizes = {"window": self.window, "global_tokens": self.global_tokens}
+        return longformer(q, k, v, **sizes, key_padding_mask=key_padding_mask, dropout=self.active_dropout)

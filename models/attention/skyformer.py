@@ -17,7 +17,7 @@ import torch
 from torch import Tensor
 
 from models.attention.base import MultiHead, Pattern
-from models.attention.kernelized import exponents, kernelized
+from models.attention.kernelized import kernelized
 from models.ops.newton_schulz import apply_inverse
 from models.ops.padding import ranks, real_tokens
 from models.ops.precision import autocast_disabled, upcast
@@ -39,9 +39,10 @@ def skyformer(
         chosen = (sample[..., None] == torch.arange(k.shape[2], device=k.device)).to(q.dtype)[:, None]  # (B, 1, m, N)
         half = sample.shape[1] // 2
         x = torch.cat([chosen[:, :, :half] @ q, chosen[:, :, half:] @ k], 2)  # X_S, (B, H, m, E)
-        left, right = exponents(x, x)
-        s = (left @ right.mT).clamp(max=0.0).exp()
-        s = s + DIAGONAL * torch.eye(s.shape[-1], dtype=s.dtype, device=s.device)
+        products = x * x.shape[-1] ** -0.5 @ x.mT
+        norms = products.diagonal(dim1=-2, dim2=-1)[..., None]
+        s = products.sub(norms, alpha=1 / 2).sub(norms.mT, alpha=1 / 2).clamp(max=0.0).exp()
+        s = s.add(torch.eye(s.shape[-1], dtype=s.dtype, device=s.device), alpha=DIAGONAL)
         d = s.sum(-1, keepdim=True).rsqrt()  # (B, H, m, 1)
         read = kernelized(x, k, v, key_padding_mask=key_padding_mask)  # (B, H, m, E)
         read = d * apply_inverse(d * s * d.mT, d * read, over_batch=batch_init)

@@ -30,7 +30,7 @@ from models.ops.precision import autocast_disabled, upcast, upcast_product
 from models.ops.softmax_lse import softmax_gradient
 from models.ops.tiles import EVERY, Tile, TileBudget, in_few_kernels, spans, tiles
 
-TILE = TileBudget(2**19, 2**26)  # scores
+TILE = TileBudget(2**19, 2**27)  # scores
 ALIGNED = 16  # rows of scores are whole vectors, which speeds up matrix products
 LONGEST = 4096  # largest reach for which a block's scores fit the cache of a compiled kernel
 FUSED = (torch.float32, torch.float64)  # types that torch's fused CPU attention supports with a mask

@@ -18,7 +18,7 @@ import torch.nn.functional as F
 from torch import Tensor
 from torch.utils.checkpoint import checkpoint
 
-from models.ops.gated_linear import gated_linear_attention, gated_linear_step
+from models.ops.gated_linear import gated_linear_attention, gated_linear_chunk
 from models.ops.precision import autocast_disabled, upcast
 from models.ops.tiles import TileBudget
 
@@ -160,28 +160,7 @@ def kernel_attention_chunk(
     floor: float = 0.0,
 ) -> tuple[Tensor, Tensor]:
     """n tokens: phi_q and phi_k (B, H, n, m), v (B, H, n, E), sums [S z], gate (B, H, n, 1) -> (B, H, n, E), sums."""
-    if v.shape[2] == 1:
-        gate = None if gate is None else gate[:, :, 0]
-        token = (x[:, :, 0] for x in (phi_q, phi_k, v))
-        y, sums = kernel_attention_step(*token, sums, gate=gate, eps=eps, floor=floor)
-        return y[:, :, None], sums
     with autocast_disabled(v):
         phi_k, log_decay = gated(upcast(phi_k), gate)
-        y, sums = gated_linear_attention(phi_q, phi_k, with_ones(v), log_decay, initial_state=sums)
+        y, sums = gated_linear_chunk(phi_q, phi_k, with_ones(v), log_decay, sums)
         return normalise(y, eps, floor).to(v.dtype), sums
-
-
-def kernel_attention_step(
-    phi_q: Tensor,
-    phi_k: Tensor,
-    v: Tensor,
-    sums: Tensor,
-    *,
-    gate: Tensor | None = None,
-    eps: float = 0.0,
-    floor: float = 0.0,
-) -> tuple[Tensor, Tensor]:
-    """One token: phi_q and phi_k (B, H, m), v (B, H, E), sums [S z], gate (B, H, 1) -> (B, H, E), sums."""
-    phi_k, log_decay = gated(phi_k, gate)
-    y, sums = gated_linear_step(phi_q, phi_k, with_ones(v), sums, log_decay)
-    return normalise(y, eps, floor).to(v.dtype), sums

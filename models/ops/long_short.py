@@ -188,19 +188,10 @@ def causal_long_short(
         last = min(first + size, chunks)
         seen = (past + last - 1) * rank
         rows = slice((past + first) * chunk, (past + last) * chunk + window - 1)
-        tile = (
-            q[:, :, first * chunk : last * chunk],
-            k[:, :, rows],
-            v[:, :, rows],
-            far_k[:, :, :seen],
-            far_v[:, :, :seen],
-            relative._replace(far=relative.far[:, :seen]),
-            hidden[:, rows],
-            None if far_hidden is None else far_hidden[:, :seen],
-            chunk,
-            rank,
-            dropout,
-        )
+        near = q[:, :, first * chunk : last * chunk], k[:, :, rows], v[:, :, rows]
+        far = far_k[:, :, :seen], far_v[:, :, :seen], relative._replace(far=relative.far[:, :seen])
+        masks = hidden[:, rows], None if far_hidden is None else far_hidden[:, :seen]
+        tile = *near, *far, *masks, chunk, rank, dropout
         keep = size >= chunks or not torch.is_grad_enabled()
         parts.append(_causal_tile(*tile) if keep else checkpoint(_causal_tile, *tile, use_reentrant=False))
     return torch.cat(parts, 2)[:, :, :length]

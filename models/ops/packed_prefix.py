@@ -69,33 +69,6 @@ def packed_prefix(
     return _PackedPrefix.apply(q, memory, pack_k, pack_q, key_padding_mask, slot_mask, plan)
 
 
-def packed_prefix_step(
-    q: Tensor,
-    memory: Tensor,
-    pack_k: Tensor,
-    pack_q: Tensor,
-    total: Tensor,
-    seen: int,
-    *,
-    activation: Activation,
-    slot_mask: Tensor | None = None,
-) -> tuple[Tensor, Tensor]:
-    """One token, q and pack_k (B, H, E), memory (B, H, F), after `seen` tokens with the sum `total` (B, H, F, L).
-
-    Returns y (B, H, E), equal to the same row of `packed_prefix`, and the new sum.
-    """
-    width = q.shape[-1]
-    scale = width**-0.5
-    with autocast_disabled(q):
-        a = activation.value(scale * (upcast(pack_k)[:, :, None] @ upcast(pack_q).mT))  # (B, H, 1, L)
-        total = torch.addcmul(total, upcast(memory)[..., None], a)
-        z = upcast(q)[:, :, None] @ total[:, :, :width] * (scale / (seen + 1))  # (B, H, 1, L)
-        if slot_mask is not None:
-            z = z.masked_fill(slot_mask[:, None, None], torch.finfo(z.dtype).min)
-        y = z.softmax(-1) @ total[:, :, -width:].mT / (seen + 1)
-    return y[:, :, 0].to(q.dtype), total
-
-
 def packed_prefix_chunk(
     q: Tensor,
     memory: Tensor,
@@ -107,11 +80,21 @@ def packed_prefix_chunk(
     activation: Activation,
     slot_mask: Tensor | None = None,
 ) -> tuple[Tensor, Tensor]:
-    """As `packed_prefix_step` for n tokens, q and pack_k (B, H, n, E), memory (B, H, n, F): y (B, H, n, E)."""
+    """n tokens, q and pack_k (B, H, n, E), memory (B, H, n, F), after `seen` tokens with the sum `total` (B, H, F, L).
+
+    Returns y (B, H, n, E), equal to the same rows of `packed_prefix`, and the new sum.
+    """
     if q.shape[2] == 1:
-        token = (x[:, :, 0] for x in (q, memory, pack_k))
-        y, total = packed_prefix_step(*token, pack_q, total, seen, activation=activation, slot_mask=slot_mask)
-        return y[:, :, None], total
+        width = q.shape[-1]
+        scale = width**-0.5
+        with autocast_disabled(q):
+            a = activation.value(scale * (upcast(pack_k) @ upcast(pack_q).mT))  # (B, H, 1, L)
+            total = torch.addcmul(total, upcast(memory).mT, a)
+            z = upcast(q) @ total[:, :, :width] * (scale / (seen + 1))  # (B, H, 1, L)
+            if slot_mask is not None:
+                z = z.masked_fill(slot_mask[:, None, None], torch.finfo(z.dtype).min)
+            y = z.softmax(-1) @ total[:, :, -width:].mT / (seen + 1)
+        return y.to(q.dtype), total
     with autocast_disabled(q):
         plan = _SlotOptions(activation, q.shape[-1] ** -0.5, 0.0, 0)
         call = _PackedInputs(q, memory, pack_k, pack_q, None, slot_mask, plan, seen)

@@ -154,7 +154,7 @@ def _factors(theta: Tensor, v: Tensor, carry: Carry) -> _StableFactors:
     for half in _powers(size):
         left, right = halves(m, half)
         right.copy_(torch.maximum(right, left[..., -1:, :]))
-    tops = _running_max(torch.cat([largest[None], m[..., -1, :]]))
+    tops = torch.cat([largest[None], m[..., -1, :]]).cummax(0).values
     before = tops[:-1, ..., None, :]  # (K, B, H, 1, L)
     m = torch.maximum(m, before)
 
@@ -189,13 +189,6 @@ def _in_few_kernels(theta: Tensor, v: Tensor, carry: Carry) -> _FewKernels:
         total, state = _accumulated(across, inside[..., -1, :], last.mT @ v, total, state)
     alpha = torch.addcmul(inside, decay, total[:-1, ..., None, :])
     return _FewKernels([(left, right)], key, last, decay, across, alpha, total, state, tops[-1], pairs)
-
-
-def _running_max(x: Tensor) -> Tensor:
-    """Largest entries so far over the first dimension, in place."""
-    for now, earlier in neighbours(len(x)):
-        torch.maximum(x[now], x[earlier], out=x[now])
-    return x
 
 
 def _accumulated(

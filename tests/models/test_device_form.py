@@ -24,9 +24,7 @@ BOUNDS = {
     "latte_rglru_swa causal_self": (390, "a scan beside a running softmax and a window"),
     "nsa causal_self": (470, "three attentions: blocks' summaries, chosen blocks and a window"),
     "rwkv7 causal_self": (470, "a scan of matrices with two keys and a low-rank network for each coefficient"),
-    "skyformer noncausal_self": (410, "steps of the Newton-Schulz inverse"),
     "sparse_transformer causal_self": (2300, "one block of queries after another sees a longer list of summaries"),
-    "xlstm causal_self": (340, "an sLSTM beside an mLSTM"),
 }
 # torch's fake tensors have no kernel for its backward pass
 UNCOUNTED = ("reformer",)

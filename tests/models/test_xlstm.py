@@ -14,7 +14,6 @@ from models.backbones.decoder import DecoderLM
 from models.ops import gated_linear
 from models.ops import mlstm as matrix
 from models.ops import slstm as scalar
-from models.ops.mlstm import decayed_maximum
 from models.ops.running_softmax import HIDDEN
 from models.ops.tiles import TileBudget
 
@@ -120,7 +119,7 @@ def test_the_running_maximum_and_its_gradient(scale, first):
     for t in range(150):
         m = torch.maximum(decay[..., t] + m, x[..., t])
         rows.append(m)
-    pair = decayed_maximum(x, decay, start), torch.stack(rows, -1)
+    pair = matrix._RunningMaximum.apply(x, decay, start)[0], torch.stack(rows, -1)
     assert_same(*pair, [x, decay], atol=1e-9, rtol=1e-8)
 
 

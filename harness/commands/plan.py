@@ -32,13 +32,14 @@ from harness.launch.local import visible_gpus
 from harness.launch.queue import Queue
 from harness.progress import announce_torch, clock, fitted, late_bar, print_columns
 from harness.records.cache import of_command
-from harness.records.collect import RecordsByName, TrialRecords
+from harness.records.collect import TrialRecords, valid_records
 from harness.records.estimate import MEASURED, PUBLISHED, Estimate, estimate
 
 REFUSED = "refused"
 BUILT = ("model", "task", "backbone", "train")  # what a model and its task are built from
 CHANGING = (*BUILT, "protocol", "settings", "trusted_packages")  # typed keys that change it
 SELECTING = ("task", "protocol")  # keys that only select cells of a table
+SCALE = ("task", "protocol", "budget")  # names of cells whose times say something about each other
 
 
 @dataclass(frozen=True)
@@ -169,11 +170,16 @@ def plan_rows(commands: Sequence[Command], plan: Plan | None = None) -> list[Pla
     Raises UsageError if a run would refuse all of them.
     """
     plan, cfg, queue = plan or expand_all(commands, TrialRecords()), commands[0].cfg, Queue()
-    records = RecordsByName(cfg.paths.records, of_command(cfg.paths.outputs))
+    tasks = {planned.cell.task for planned in plan.cells}
+    records, _ = valid_records(cfg.paths.records, tasks=tasks, cache=of_command(cfg.paths.outputs))
+    status = {entries["file"]: entries["status"] for entries in records}
+    alike = defaultdict(list)
+    for entries in records:
+        alike[tuple(entries["cell"][key] for key in SCALE)].append(entries)
     states: dict[str, str] = {}
     for planned in plan.cells:
         path = planned.cell.record_path(cfg)
-        states[planned.cell.id] = cell_state_at(path, planned.cell.folder(cfg), queue, records.status(path)).name
+        states[planned.cell.id] = cell_state_at(path, planned.cell.folder(cfg), queue, status.get(path)).name
     refused = refusals(commands, [planned for planned in plan.cells if states[planned.cell.id] != "done"])
     needed = {id for planned in plan.cells for id in planned.depends_on}
     if all(planned.cell.id in refused for planned in plan.cells if planned.cell.id not in needed):
@@ -183,10 +189,9 @@ def plan_rows(commands: Sequence[Command], plan: Plan | None = None) -> list[Pla
     for planned in plan.cells:
         state, refusal = states[planned.cell.id], refused.get(planned.cell.id)
         is_left = state != "done" and not refusal
-        like = records.like(planned.cell) if is_left else []
+        like = alike[tuple(getattr(planned.cell, key) for key in SCALE)]
         remaining = estimate(planned.cell, like, hours_of(planned), with_gpu) if is_left else None
         rows.append(PlanRow(planned.cell, REFUSED if refusal else state, remaining, refusal))
-    records.say_left_out()
     return rows
 
 

@@ -10,7 +10,7 @@ from collections.abc import Collection, Iterable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeAlias
 
-from harness.config.cell import IDENTITY, NAMES, Cell, flatten, name_of
+from harness.config.cell import IDENTITY, NAMES, flatten, name_of
 from harness.config.compose import names_in
 from harness.config.search import Trial, trial_of
 from harness.config.sweep import PlannedCell
@@ -78,36 +78,6 @@ def read_valid(valid: Iterable[index.Summary], problems: list[str]) -> list[dict
             entries["config"] = shared(entries["config"])
             records.append(shared(entries) | {"file": summary.file})
     return records
-
-
-class RecordsByName:
-    """The valid records below a folder. Those of a task, protocol and budget are read when they are first needed."""
-
-    NAMES = ("task", "protocol", "budget")
-
-    def __init__(self, root: str | os.PathLike[str], cache: Cache = NO_CACHE):
-        self._problems: list[str] = []
-        self._status: dict[Path, str] = {}
-        self._unread: dict[tuple[str, ...], list[index.Summary]] = {}
-        self._records: dict[tuple[str, ...], list[dict[str, Any]]] = {}
-        for summary in valid_summaries(root, self._problems, cache):
-            self._status[summary.file] = summary.status
-            self._unread.setdefault(tuple(summary.cell[name] for name in self.NAMES), []).append(summary)
-
-    def status(self, path: Path) -> str | None:
-        """The status of the valid record in a file; None if there is none."""
-        return self._status.get(path)
-
-    def like(self, cell: Cell) -> list[dict[str, Any]]:
-        """The records of the cell's task, protocol and budget."""
-        names = tuple(getattr(cell, name) for name in self.NAMES)
-        if names not in self._records:
-            self._records[names] = read_valid(self._unread.pop(names, []), self._problems)
-        return self._records[names]
-
-    def say_left_out(self) -> None:
-        """Name each file that is no valid record on standard error."""
-        say_left_out(self._problems)
 
 
 class TrialRecords:

@@ -7,7 +7,7 @@ from harness.config import sweep, variants, yaml_files
 from harness.config.compose import compose, pickled
 from harness.config.places import CONF, ROOT
 from harness.config.sweep import Command
-from harness.records import collect, record
+from harness.records import record
 from harness.records.estimate import MEASURED, Estimate
 
 RECORDS = ROOT / "results" / "records"
@@ -96,7 +96,7 @@ def test_a_plan_tells_how_long_the_cells_behind_the_trials_take(monkeypatch, cap
     assert "then 5 more, at the learning rates that the trials choose: about 5:00, if as long as the trials\n" in shown
 
 
-def test_a_plan_reads_the_records_of_unfinished_cells_alone(tmp_path, monkeypatch):
+def test_a_plan_estimates_what_is_left_from_records_of_its_task(tmp_path):
     typed = ("table=probes", "model=vanilla", f"paths.records={tmp_path / 'records'}", f"paths.outputs={tmp_path}")
     typed = (*typed, "budget=reduced")
     made = planned(*typed)
@@ -105,9 +105,7 @@ def test_a_plan_reads_the_records_of_unfinished_cells_alone(tmp_path, monkeypatc
         if entry.cell.task == "probe/needle" or (entry.cell.task == "probe/compression" and entry.cell.seed == 1):
             path.parent.mkdir(parents=True, exist_ok=True)
             shutil.copy(committed, path)
-    seconds = record.read(path_of_text := next((tmp_path / "records").glob("probe/compression/**/*.json")))["wall_s"]
-    read, of_file = [], record.read
-    monkeypatch.setattr(collect.record, "read", lambda path, **how: read.append(path) or of_file(path, **how))
+    seconds = record.read(next((tmp_path / "records").glob("probe/compression/**/*.json")))["wall_s"]
     rows = plan.plan_rows([Command(compose(typed), typed)], made)
     of_task = {task: [row for row in rows if row.cell.task == task] for task in ("probe/needle", "probe/compression")}
     assert [row.state for row in of_task["probe/needle"]] == ["done"] * 5
@@ -115,4 +113,3 @@ def test_a_plan_reads_the_records_of_unfinished_cells_alone(tmp_path, monkeypatc
     assert {(row.estimate.seconds, row.estimate.basis) for row in of_task["probe/compression"][1:]} == {
         (seconds, MEASURED)
     }
-    assert read == [path_of_text], "those of finished tasks are not"

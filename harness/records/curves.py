@@ -7,7 +7,6 @@ that differ in nothing but their seed are one line: its mean over the steps that
 import csv
 import math
 import os
-from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -15,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from harness.config.cell import Cell
-from harness.config.declared import PERCENT, declared_scores, score_range
+from harness.config.declared import declared_by
 from harness.errors import UsageError
 from harness.records import collect
 from harness.records.named import run_parts
@@ -101,14 +100,10 @@ def curve_panels(
 
     A run without an evaluation has none. With `average`, the seeds of a variant are one line; without, each run is.
 
-    `records` say which metric a task selects by: the run's own, else one of its task; without any, it is the first
-    metric of the file. A `metrics.csv` that is none is named and left out.
+    The metric is that of the run's record, else the one that the task declares, else the first of the file. A
+    `metrics.csv` that is none is named and left out.
     """
     by_name = {Cell(entries["cell"]["id"], entries["config"]).path.as_posix(): entries for entries in records}
-    usual: dict[str, Counter[Metric]] = {}
-    for entries in records:
-        if entries["metric"]:
-            usual.setdefault(entries["cell"]["task"], Counter())[_metric(entries)] += 1
     by_panel: dict[tuple[str, ...], list[Curve]] = {}
     chances: dict[tuple[str, ...], set[float]] = {}
     for name, folder in sorted(folders.items()):
@@ -120,12 +115,9 @@ def curve_panels(
             table[f"val/{_metric(entries)[0]}"] = recorded[1]
         if not table or not table["step"]:
             continue
-        metrics = [_metric(entries)] if entries and entries["metric"] else []
-        metrics += [metric for metric, _ in usual.get(parts["task"], Counter()).most_common()]
+        own = _metric(entries) if entries and entries["metric"] else None
+        metric = own if own and f"val/{own[0]}" in table else _declared_metric(table, parts["task"])
         config = _config(folder, entries)
-        metric = next((metric for metric in metrics if f"val/{metric[0]}" in table), None) or _first_metric(
-            table, config
-        )
         source = config.get("task", {}).get("source") or ""
         key = (parts["task"], parts["protocol"], parts["budget"], source, *metric)
         steps, val, loss = (tuple(table[column]) for column in ("step", f"val/{metric[0]}", "train/loss"))
@@ -186,10 +178,13 @@ def _metric(entries: Mapping[str, Any]) -> Metric:
     return entries["metric"]["name"], entries["metric"]["higher_is_better"]
 
 
-def _first_metric(table: Mapping[str, Any], config: Mapping[str, Any]) -> Metric:
-    """Of a task without a record. Percentages are better higher, all else lower."""
-    name = next(key for key in table if key.startswith("val/")).removeprefix("val/")
-    return name, score_range(declared_scores(config.get("task", {}).get("name", "")), name) == PERCENT
+def _declared_metric(table: Mapping[str, Any], task: str) -> Metric:
+    """Of a run without a record. A metric that no task declares is better lower."""
+    declaration = declared_by(task)
+    name = declaration and (declaration.maximize or declaration.minimize)
+    if name and f"val/{name}" in table:
+        return name, declaration.maximize is not None
+    return next(key for key in table if key.startswith("val/")).removeprefix("val/"), False
 
 
 def _config(folder: Path, entries: Mapping[str, Any] | None) -> dict[str, Any]:

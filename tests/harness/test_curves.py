@@ -55,13 +55,15 @@ def test_a_damaged_file_is_one_line(tmp_path, text, says):
 
 
 def test_the_metric_is_the_one_that_the_task_selects_by(tmp_path):
-    """By the run's record, else by another record of its task, else the first metric in the file."""
+    """By the run's record, else by the task's yaml, else the first metric in the file."""
     done, running = made("lavo"), made("vanilla", seed=2)
     both = folders(tmp_path, (done, ROWS), (running, ROWS))
     (panel,) = curve_panels(both, [done])
     assert (panel.metric, panel.higher_is_better, panel.chance) == ("acc", True, 50.0)
     assert [line.curves[0].val for line in panel.lines] == [(10.0, 30.0, 20.0)] * 2
-    (panel,) = curve_panels(both, [made("lavo", "lra/image")])
+    (panel,) = curve_panels(both)
+    assert (panel.metric, panel.higher_is_better, panel.chance) == ("acc", True, None)
+    (panel,) = curve_panels(folders(tmp_path, (made("lavo", "own/task"), ROWS)))
     assert (panel.metric, panel.higher_is_better, panel.chance) == ("loss", False, None)
 
 
@@ -100,7 +102,7 @@ def test_a_chart_of_characters():
 def test_the_text_has_first_best_and_last(tmp_path):
     (panel,) = curve_panels(folders(tmp_path, (made("lavo"), ROWS)), [made("lavo")])
     assert curves.text_rows(panel, 20) == [("lavo, seed 1", "▁█▅", "10", "30", "20", "15", "0.5")]
-    lower = curve_panels(folders(tmp_path / "lower", (made("lavo"), ROWS)))[0]
+    lower = curve_panels(folders(tmp_path / "lower", (made("lavo", "own/task"), ROWS)))[0]
     assert curves.text_rows(lower, 20)[0][1:5] == ("█▁▅", "3", "2", "2.5")
     nan = [(1, 1.0, {"acc": math.nan}), (2, math.inf, {"acc": 3.0})]
     (panel,) = curve_panels(folders(tmp_path / "nan", (made("lavo"), nan)))

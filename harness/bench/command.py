@@ -12,7 +12,7 @@ import torch
 from omegaconf import DictConfig
 
 from harness.bench.generate import GENERATE, language_model, measure_generation
-from harness.bench.measure import OK, kernels, measure_points
+from harness.bench.measure import OK, measure_points
 from harness.bench.subjects import Command, Measurable, Subject, check_axis, check_settings, device_type, typed_subjects
 from harness.config.overrides import recipe_settings, typed_values
 from harness.config.places import ROOT
@@ -57,7 +57,6 @@ def measure(
             points = points_of(command, measurable, progress)
         else:
             points = points_along(command, measurable, progress)
-        used = {label: kernels_of(command, model, label) for label, model in measurable.items()}
     described = {
         "settings": measured_settings(command),
         "models": {label: model.hyperparameters for label, model in measurable.items()},
@@ -70,7 +69,6 @@ def measure(
         **described,
         "absent": absent,
         "timed": {name: TIMED[name][command.of_recipe] for name in cfg.bench.what},
-        "kernels": used,
         "points": points,
         "hardware": hardware(device, kernels_in_use(cfg), cfg.resources),
         "versions": versions(),
@@ -164,17 +162,3 @@ def points_along(command: Command, measurable: Mapping[str, Measurable], progres
                 at_value[subject.label] = command.measurable(changed)
         points += [point | {"value": value} for point in points_of(command, at_value, progress)]
     return points
-
-
-def kernels_of(command: Command, measurable: Measurable, label: str) -> list[str]:
-    """The operators that take most of the time, for the first measure at the shortest length."""
-    bench, device = command.cfg.bench, command.device
-    name, length = bench.what[0], min(bench.lengths)
-    if name == GENERATE:
-        model = language_model(measurable, label, length)
-        tokens = torch.zeros(bench.batch, min(length, 64), dtype=torch.long, device=device)
-        return kernels(torch.no_grad()(partial(model, tokens)), device)
-    try:
-        return kernels(measurable.prepare(name, length).call, device)
-    except NotImplementedError:
-        return []

@@ -5,10 +5,8 @@ extrapolated from the model's shorter points; `skipped: ...` where fewer than tw
 or the reason why the model has no such call.
 """
 
-import contextlib
 import os
-import sys
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict
 from itertools import pairwise
 from typing import Any, NamedTuple
@@ -18,7 +16,7 @@ from omegaconf import DictConfig
 from torch import Tensor
 from torch.utils._pytree import tree_leaves
 
-from harness.bench.timing import Call, Timing, peak_mb, synchronize, time_alternating, timed_call
+from harness.bench.timing import Call, Timing, peak_mb, time_alternating, timed_call
 from harness.progress import Progress
 from harness.records.machine import keep_freed_memory
 from harness.report.stats.growth import exponent
@@ -32,7 +30,6 @@ PROBED = 2_048  # tokens of the call that gives it
 LONG_CALL_S = 10.0  # a first call that takes longer is not repeated
 LONG_RUN_S = 60.0  # for all samples at one length; models share it equally, at least one sample each
 SHARE_OF_MEMORY = 0.7  # share of the free memory that a call may take
-KERNELS = 3  # operators that a measurement lists
 
 
 class Timed(NamedTuple):
@@ -196,34 +193,6 @@ def extrapolate_skipped(points: Sequence[dict[str, Any]]) -> None:
             point["status"] = f"{EXTRAPOLATED}: n^{slopes['ms']:z.2f} from {last['length']:,}; {reason}"
 
 
-def kernels(call: Call, device: torch.device) -> list[str]:
-    """The operators that take most of a call's time, the largest share first, by torch's profiler."""
-    from torch.profiler import ProfilerActivity, profile
-
-    on_gpu = device.type == "cuda"
-    activities = [ProfilerActivity.CPU, *([ProfilerActivity.CUDA] if on_gpu else [])]
-    with no_messages(), profile(activities=activities) as profiled:
-        call()
-        synchronize(device)
-    key = "self_device_time_total" if on_gpu else "self_cpu_time_total"
-    operators = sorted(profiled.key_averages(), key=lambda operator: -getattr(operator, key))
-    return [operator.key for operator in operators[:KERNELS]]
-
-
 def memory_of(tree: Any) -> float:
     """MiB of the tensors in a tree."""
     return sum(leaf.nbytes for leaf in tree_leaves(tree) if isinstance(leaf, Tensor)) / 2**20
-
-
-@contextlib.contextmanager
-def no_messages() -> Iterator[None]:
-    """Silence standard error: the profiler announces its start and stop there."""
-    sys.stderr.flush()
-    saved = os.dup(2)
-    with open(os.devnull, "wb") as nowhere:
-        os.dup2(nowhere.fileno(), 2)
-    try:
-        yield
-    finally:
-        os.dup2(saved, 2)
-        os.close(saved)

@@ -114,7 +114,7 @@ class Measured(SharedFile, Part):
     rows: dict[Text, MeasuredRow] = Field(default_factory=dict)
     absent: dict[Text, Text] = Field(default_factory=dict)
     timed: dict[Text, Text] = Field(default_factory=dict)
-    kernels: dict[Text, TupleOf[Text]] = Field(default_factory=dict)
+    kernels: dict[Text, TupleOf[Text]] = Field(default_factory=dict)  # of older measurements
 
 
 def load_measurements(folder: Path) -> Measurements:

@@ -15,6 +15,7 @@ import resource
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from functools import partial
 from statistics import median, quantiles
 
 import torch
@@ -75,9 +76,7 @@ def timed_call(
     return seconds, new_memory_s() - new_before > MAX_NEW_MEMORY * seconds
 
 
-def processor_call(function: Call, device: torch.device, times: int = 1) -> tuple[float, bool]:
-    """Like `timed_call`, in processor seconds of this process."""
-    return timed_call(function, device, times, time.process_time)
+processor_call = partial(timed_call, clock=time.process_time)  # in processor seconds of this process
 
 
 class CudaEvents:

@@ -27,7 +27,7 @@ from harness.config.table_files import ALL
 from harness.config.table_rows import published_hours
 from harness.errors import UsageError, did_you_mean
 from harness.garbage import rare_garbage_collection
-from harness.launch.cell_state import cell_state_at
+from harness.launch.cell_state import cell_state
 from harness.launch.local import visible_gpus
 from harness.launch.queue import Queue
 from harness.progress import announce_torch, clock, fitted, late_bar, print_columns
@@ -179,7 +179,7 @@ def plan_rows(commands: Sequence[Command], plan: Plan | None = None) -> list[Pla
     states: dict[str, str] = {}
     for planned in plan.cells:
         path = planned.cell.record_path(cfg)
-        states[planned.cell.id] = cell_state_at(path, planned.cell.folder(cfg), queue, status.get(path)).name
+        states[planned.cell.id] = cell_state(path, planned.cell.folder(cfg), queue, status.get(path)).name
     refused = refusals(commands, [planned for planned in plan.cells if states[planned.cell.id] != "done"])
     needed = {id for planned in plan.cells for id in planned.depends_on}
     if all(planned.cell.id in refused for planned in plan.cells if planned.cell.id not in needed):

@@ -21,7 +21,7 @@ from harness.config.overrides import typed_values
 from harness.config.places import folder_below, require_folders
 from harness.config.sweep import Command, expand_all
 from harness.errors import UsageError, did_you_mean, one_line, shown
-from harness.launch.cell_state import UNFINISHED, CellState, cell_state_at, last_log_lines
+from harness.launch.cell_state import UNFINISHED, CellState, cell_state, last_log_lines
 from harness.launch.queue import Queue
 from harness.progress import fitted, print_columns
 from harness.records.cache import of_command
@@ -164,5 +164,5 @@ def page_of(states: dict[str, CellState], page: int | None) -> tuple[dict[str, C
 def current_state(summary: Summary | None, record_path: Path, run_folder: Path, queue: Queue) -> CellState:
     """The state of a run with a heartbeat or a job; where its record decides, the detail is its score or error."""
     file, status = (summary.file, summary.status) if summary else (record_path, None)
-    state = cell_state_at(file, run_folder, queue, status)
+    state = cell_state(file, run_folder, queue, status)
     return CellState(state.name, summary.outcome) if summary and state.recorded else state

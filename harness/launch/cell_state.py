@@ -5,9 +5,6 @@ from dataclasses import dataclass
 from math import inf
 from pathlib import Path
 
-from omegaconf import DictConfig
-
-from harness.config.cell import Cell
 from harness.errors import one_line
 from harness.launch.queue import GONE, Queue, read_submission
 from harness.records import record
@@ -28,11 +25,7 @@ class CellState:
     recorded: bool = False
 
 
-def cell_state(cell: Cell, cfg: DictConfig, queue: Queue) -> CellState:
-    return cell_state_at(cell.record_path(cfg), cell.folder(cfg), queue)
-
-
-def cell_state_at(record_path: Path, run_folder: Path, queue: Queue, status: str | None = None) -> CellState:
+def cell_state(record_path: Path, run_folder: Path, queue: Queue, status: str | None = None) -> CellState:
     """The state of the cell with this run folder and this record, which may be missing.
 
     `status`: the record's status, for a caller that has read it.

@@ -4,7 +4,6 @@ A submission's folder holds `NNNN.yaml` (serialized cells), `submission.json` (t
 files: per job a pickle and a log, `<job>_<process>_log.out`.
 """
 
-import contextlib
 import json
 import shlex
 import socket
@@ -48,7 +47,7 @@ def submit(requests: Sequence[CellRequest], scheduler: str) -> int:
     active_jobs: dict[str, str] = {}  # id of a queued or running cell -> its SLURM job
     for request in requests:
         cell = request.cell
-        state = cell_state(cell, request.cfg, queue)
+        state = cell_state(cell.record_path(request.cfg), cell.folder(request.cfg), queue)
         if state.name == "invalid" and cfg.rerun is not Rerun.all:
             unreadable[f"{state.detail}; remove the record"].append(str(cell))
         elif to_submit(state, request.cfg.rerun) or (not state.active and lost_weights(request)):
@@ -95,7 +94,7 @@ def submit(requests: Sequence[CellRequest], scheduler: str) -> int:
             print(f"job {jobs[0].split('_')[0]}: {count} cells in {len(jobs)} jobs of {size}")
     (folder / "submission.json").write_text(json.dumps(submitted, indent=1), encoding="utf-8")
     print(f"submitted: {', '.join([f'{len(submitted)} cells', *skip_notes])}")
-    print(f"code: {display_path(code)} · logs: {display_path(folder)}/<job>_0_log.out")
+    print(f"code: {code} · logs: {folder}/<job>_0_log.out")
     print("next: python run.py do=status, then the same command again for what is left, then python run.py do=report")
     return 2 if refused else 0
 
@@ -266,10 +265,3 @@ def describe_resources(cfg: DictConfig) -> str:
     kind = "GPU" if cfg.trainer.accelerator == "gpu" else "process"
     nodes = [f"{resources.nodes} nodes"] if resources.nodes > 1 else []
     return " · ".join([*nodes, f"{resources.devices} x {kind}", f"{resources.minutes} min"])
-
-
-def display_path(path: Path) -> str:
-    """The path, relative to the working directory if it is below that."""
-    with contextlib.suppress(ValueError):
-        return str(path.relative_to(Path.cwd()))
-    return str(path)

@@ -22,12 +22,6 @@ MAX_BYTES = 2**22
 TRUTH = {"true": True, "false": False, "": None}
 
 
-def tables(root: str | os.PathLike[str]) -> dict[str, int]:
-    """Name of every table -> number of its entries, from INDEX.csv."""
-    with open(Path(root) / "INDEX.csv", encoding="utf-8", newline="") as file:
-        return {row["file"].removesuffix(".csv"): int(row["n_cells"]) for row in csv.DictReader(file)}
-
-
 def entries(name: str, root: str | os.PathLike[str]) -> list[dict[str, Any]]:
     """The entries of one table, as printed. Raises UsageError for a table or a column that is not there."""
     path = Path(root) / f"{name}.csv"

@@ -71,9 +71,9 @@ def read(path: str | os.PathLike[str], *, follow: bool = False, valid_sha256: st
     return record
 
 
-def load_json(path: Path, *, follow: bool = False) -> Any:
+def load_json(path: Path) -> Any:
     """What a file holds, of any version. Raises RecordError without the file's name."""
-    return load(path, follow=follow)[0]
+    return load(path)[0]
 
 
 def load(path: Path, *, follow: bool = False) -> tuple[Any, str]:

@@ -18,7 +18,7 @@ from harness.config.compose import compose
 from harness.config.places import ROOT
 from harness.config.sweep import compose_commands, expand_all
 from harness.launch import local, serialized_cell
-from harness.launch.cell_state import cell_state_at, last_log_lines
+from harness.launch.cell_state import cell_state, last_log_lines
 from harness.launch.queue import GONE, LOCAL, SLURM, Queue, Submission
 from harness.records import record
 from harness.records.ownership import DEAD_AFTER_S
@@ -47,7 +47,7 @@ class Attempt:
         self.path, self.folder = root / "record.json", RunDirectory(root / "run")
 
     def state(self, job_state=GONE):
-        return cell_state_at(self.path, self.folder.path, FixedQueue(job_state))
+        return cell_state(self.path, self.folder.path, FixedQueue(job_state))
 
     def submitted(self, at=0.0):
         Submission(SLURM, "12_3", str(self.folder.path / "job.log"), "login", self.now - at).write(self.folder.path)

@@ -22,6 +22,7 @@ from harness.report.spec_files import available, load_table
 from models.attention.llp import LLP
 from models.attention.vanilla import Vanilla
 from models.backbones.perceiver_ar import PerceiverAR, PerceiverARV1, PerceiverARV2, PerceiverARV3
+from tests.helpers.ledger import tables
 
 PAPER = ROOT / "results" / "paper"
 # rows that agree in every printed digit; some tables round, some cut
@@ -45,7 +46,7 @@ def printed_rows(spec, column):
 
 
 def test_every_printed_parameter_count_has_a_row_of_ours():
-    entries = [entry for name in ledger.tables(PAPER) for entry in ledger.entries(name, PAPER)]
+    entries = [entry for name in tables(PAPER) for entry in ledger.entries(name, PAPER)]
     printed = [entry for entry in entries if entry["column"] == "params" and not math.isnan(entry["number"])]
     ours = [row for spec, column in columns_of_parameters() for row in printed_rows(spec, column)]
     # PerceiverAR's 60 layers are a quotation that LLP's table has no row of ours for

@@ -68,7 +68,7 @@ def test_no_reader_of_a_run_folder_waits(cell, kind, capsys):
     cell.put(kind)
     run = cell.folder
     assert read_heartbeat(run.path) is run.last_attempt() is read_submission(run.path) is None
-    assert cell_state(cell_of(cell.cfg), cell.cfg, Queue()).name == "missing"
+    assert cell_state(cell.path, run.path, Queue()).name == "missing"
     assert last_log_lines(run.path) == [] or kind == "a file of 10 TB"
     run.ownership.require()
     assert find_start(run, cell_of(cell.cfg).id).checkpoint is None

@@ -16,7 +16,7 @@ from tests.helpers import ledger as ledger_checks
 
 def test_the_ledger_is_sound():
     assert ledger_checks.validate(PAPER) == []
-    counts = ledger.tables(PAPER)
+    counts = ledger_checks.tables(PAPER)
     assert len(counts) == 35 and sum(counts.values()) == 1083
 
 

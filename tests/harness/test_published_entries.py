@@ -10,10 +10,10 @@ from harness.commands.report import draw_figures
 from harness.config.compose import compose
 from harness.config.sweep import Command, expand_all
 from harness.errors import UsageError
-from harness.records import ledger
 from harness.report.spec.figure import PendingFigure, PictureFigure
 from harness.report.spec.table import TableSpec
 from harness.report.spec_files import available, load_figure, load_table
+from tests.helpers.ledger import tables
 
 ROOT = Path(__file__).resolve().parents[2]
 CONF, PAPER = ROOT / "conf", ROOT / "results" / "paper"
@@ -37,7 +37,7 @@ OURS |= {f"latte/{name}" for name in ("f5a", "f5b", "f6")}  # the runs that give
 
 def test_the_papers_have_35_tables_and_24_figures():
     assert (len(PUBLISHED_TABLES), len(PUBLISHED_FIGURES) + 1) == (35, 24)
-    assert set(ledger.tables(PAPER)) == {f"{paper}_table{number:02}" for paper, number in PUBLISHED_TABLES}
+    assert set(tables(PAPER)) == {f"{paper}_table{number:02}" for paper, number in PUBLISHED_TABLES}
 
 
 @pytest.mark.parametrize("paper, number", PUBLISHED_TABLES)

@@ -122,7 +122,7 @@ def test_a_rerun_that_was_killed_before_its_first_checkpoint_leaves_the_record_a
     cell.folder.begin(time.time())
     heartbeat = json.loads((cell.folder.path / "heartbeat.json").read_text())
     (cell.folder.path / "heartbeat.json").write_text(json.dumps(heartbeat | {"state": "running"}))
-    assert cell_state(cell_of(cell.cfg), cell.cfg, Queue()).name == "dead"
+    assert cell_state(cell.path, cell.folder.path, Queue()).name == "dead"
     assert cell().state == "skipped"
     assert not list(cell.folder.path.rglob("*.tmp"))
-    assert cell_state(cell_of(cell.cfg), cell.cfg, Queue()).name == "done"
+    assert cell_state(cell.path, cell.folder.path, Queue()).name == "done"

@@ -97,7 +97,8 @@ class Task(ABC):
         """Makes `pattern` a Pattern. Raises ValueError unless it is one of `patterns`."""
         self.pattern = Pattern(self.pattern)
         if self.pattern not in self.patterns:
-            raise ValueError(f"{self.name} has no {self.pattern} form (it has: {', '.join(sorted(self.patterns))})")
+            has = ", ".join(sorted(self.patterns))
+            raise ValueError(f"pattern: {self.name} has no {self.pattern} form (it has: {has})")
 
     def check_source(self) -> None:
         """Raises DataError if a setting that only the user can give is missing, such as a path. Called before a run."""

@@ -8,10 +8,11 @@ the history and, causally, to themselves; in later layers only to themselves:
     V2    V1, the history attending within segments of s tokens
     V3    V1 on p slots instead of the history, x_p = W_ph x_h along the sequence, once below all layers        (13-21)
 
-Only the latents have logits. Time with L layers and h = n - l: O(l n + L l^2), V1 O(L (h^2 + l n)), V2
-O(L (h s + l n)), V3 O(L (p^2 + l (p + l))). Every generated token shifts the latents, so decoding recomputes the last n
-tokens (D-15). Layers are pre-LN. V3 compresses below all layers or, as its printed tables imply, after the first; slots
-take the middle of their share of the history as position (D-16).
+No token sees those that `key_padding_mask` hides: a shorter prompt in a batch is padded at the front, in its history,
+with the same result as without the batch (D-46). Only the latents have logits. Time with L layers and h = n - l:
+O(l n + L l^2), V1 O(L (h^2 + l n)), V2 O(L (h s + l n)), V3 O(L (p^2 + l (p + l))). Every generated token shifts the
+latents, so decoding recomputes the last n tokens (D-15). Layers are pre-LN. V3 compresses below all layers or, as its
+printed tables imply, after the first; slots take the middle of their share of the history as position (D-16).
 
     B batch, N length, l latents, S history, M = S + l, H heads, E head width
 """
@@ -31,6 +32,7 @@ from models.layers.dropout import Dropout
 from models.layers.feedforward import in_slices
 from models.ops.attention import attention
 from models.ops.heads import merge_heads, split_heads
+from models.ops.padding import see_something
 from models.ops.positions import apply_rope, rope_frequencies
 
 
@@ -106,7 +108,7 @@ class CrossAttention(nn.Module):
     def forward(self, x: Tensor, context: Tensor, positions: Tensor, attn_mask: Tensor | None = None) -> Tensor:
         """`positions` (M,) are those of the context, whose last N tokens are x.
 
-        attn_mask (N, M) or (B, 1, N, M) is True where a key is visible.
+        attn_mask (N, M), (B, 1, 1, M) or (B, 1, N, M) is True where a key is visible.
         """
         q = split_heads(self.q_proj(x), self.head_dim)  # (B, H, N, E)
         k, v = (split_heads(part, self.head_dim) for part in self.kv_proj(context).chunk(2, -1))  # (B, H, M, E)
@@ -148,17 +150,22 @@ class PerceiverLayer(nn.Module):
         self.history_norm = config.make_norm() if reads_history else None
         self.dropout, self.history_dropout, self.segment = Dropout(config.dropout), config.history_dropout, segment
 
-    def forward(self, history: Tensor, x: Tensor, positions: Tensor) -> tuple[Tensor, Tensor]:
-        """history (B, S, D), latents x (B, l, D), positions (S + l,) -> (history, x) for the next layer."""
+    def forward(
+        self, history: Tensor, x: Tensor, positions: Tensor, hidden: Tensor | None = None
+    ) -> tuple[Tensor, Tensor]:
+        """history (B, S, D), latents x (B, l, D), positions (S + l,) -> (history, x) for the next layer.
+
+        `hidden` (B, S + l) is True at hidden tokens.
+        """
         latents = context = self.norm(x)
         if self.history_norm is not None:
             normed = self.history_norm(history)
             context = torch.cat([normed, latents], 1)
             if self.history_attention is not None and normed.shape[1]:
-                y = self.history_self_attend(normed, positions)
+                y = self.history_self_attend(normed, positions, hidden)
                 history = self.feed_forward(history + self.dropout(y))
         positions = positions[-context.shape[1] :]
-        y = self.attention(latents, context, positions, self.attention_mask(latents, context))
+        y = self.attention(latents, context, positions, self.attention_mask(latents, context, hidden))
         return history, self.feed_forward(x + self.dropout(y))
 
     def feed_forward(self, x: Tensor) -> Tensor:
@@ -166,8 +173,8 @@ class PerceiverLayer(nn.Module):
             return x
         return x + in_slices(self.ffn, self.ffn_norm(x))
 
-    def attention_mask(self, latents: Tensor, context: Tensor) -> Tensor:
-        """(l, M), or (B, 1, l, M) with history dropout: True where a latent sees a token."""
+    def attention_mask(self, latents: Tensor, context: Tensor, hidden: Tensor | None = None) -> Tensor:
+        """(l, M), or (B, 1, l, M) with hidden tokens: True where a latent sees a token. Training may hide more."""
         length, end = latents.shape[1], context.shape[1]
         history = end - length
         visible = torch.ones(length, end, dtype=torch.bool, device=latents.device).tril(history)
@@ -175,9 +182,9 @@ class PerceiverLayer(nn.Module):
         if dropped:
             order = torch.rand(len(latents), history, device=latents.device).argsort(1)
             visible = visible & F.pad(order >= dropped, (0, length), value=True)[:, None, None]
-        return visible
+        return visible if hidden is None else hide(visible, hidden[:, -end:])
 
-    def history_self_attend(self, history: Tensor, positions: Tensor) -> Tensor:
+    def history_self_attend(self, history: Tensor, positions: Tensor, hidden: Tensor | None = None) -> Tensor:
         """Self-attention of the history within segments: (B, S, D) -> (B, S, D)."""
         batch, length, dim = history.shape
         size = self.segment or length
@@ -185,11 +192,18 @@ class PerceiverLayer(nn.Module):
         parts = []
         if end:  # full segments as a batch; rotary positions encode only distances, so each may start at 0
             full = history[:, :end].reshape(-1, size, dim)
-            parts.append(self.history_attention(full, full, positions[:size]).reshape(batch, end, dim))
+            mask = None if hidden is None else hide(True, hidden[:, :end].reshape(-1, size))
+            parts.append(self.history_attention(full, full, positions[:size], mask).reshape(batch, end, dim))
         if end < length:
             rest = history[:, end:]
-            parts.append(self.history_attention(rest, rest, positions[end:length]))
+            mask = None if hidden is None else hide(True, hidden[:, end:length])
+            parts.append(self.history_attention(rest, rest, positions[end:length], mask))
         return torch.cat(parts, 1)
+
+
+def hide(visible: Tensor | bool, hidden: Tensor) -> Tensor:
+    """`visible` (.., N or 1, M) without the keys of `hidden` (B, M): (B, 1, N or 1, M)."""
+    return see_something(visible & ~hidden[:, None, None])
 
 
 class PerceiverAR(LanguageModel):
@@ -217,22 +231,37 @@ class PerceiverAR(LanguageModel):
             for i in range(config.layers)
         )
 
-    def forward(self, tokens: Tensor, targets: Tensor | None = None) -> Tensor:
-        """tokens (B, N), long -> logits (B, min(l, N), V); with targets (B, k) losses (B, min(k, l, N))."""
-        hidden = self.hidden_states(tokens)
+    def forward(
+        self, tokens: Tensor, targets: Tensor | None = None, *, key_padding_mask: Tensor | None = None
+    ) -> Tensor:
+        """tokens (B, N), long -> logits (B, min(l, N), V); with targets (B, k) losses (B, min(k, l, N)).
+
+        `key_padding_mask` (B, N) is True at tokens to hide.
+        """
+        hidden = self.hidden_states(tokens, key_padding_mask)
         return self.logits(hidden) if targets is None else self.losses(hidden, targets)
 
-    def hidden_states(self, tokens: Tensor) -> Tensor:
+    def hidden_states(self, tokens: Tensor, key_padding_mask: Tensor | None = None) -> Tensor:
         """The latents after the last layer, (B, min(l, N), D)."""
         x = self.embed(tokens)
         first = self.logit_positions(tokens.shape[1]).start
         positions = torch.arange(tokens.shape[1], device=x.device)
-        history, x = x[:, :first], x[:, first:]
+        history, x, hidden = x[:, :first], x[:, first:], key_padding_mask
         for i, layer in enumerate(self.layers):
             if i == self.compressed_before:
+                if key_padding_mask is not None:  # V3's W_ph reads zeros there, as before a short history
+                    history = history.masked_fill(key_padding_mask[:, :first, None], 0.0)
                 history, positions = self.compress(history, positions)
-            history, x = layer(history, x, positions)
+                hidden = self.hidden_keys(key_padding_mask, first, history.shape[1])
+            history, x = layer(history, x, positions, hidden)
         return x
+
+    def hidden_keys(self, key_padding_mask: Tensor | None, first: int, slots: int) -> Tensor | None:
+        """(B, N) with the history first -> (B, S + l); all slots of a hidden history are hidden."""
+        if key_padding_mask is None or self.compression is None or not first:
+            return key_padding_mask
+        history, latents = key_padding_mask[:, :first], key_padding_mask[:, first:]
+        return torch.cat([history.all(1, keepdim=True).expand(-1, slots), latents], 1)
 
     def compress(self, history: Tensor, positions: Tensor) -> tuple[Tensor, Tensor]:
         """history (B, h, D) or, in V3, its slots (B, p, D), and the positions of both these and the latents.
@@ -251,15 +280,18 @@ class PerceiverAR(LanguageModel):
         return range(max(0, length - self.latents), length)
 
     def init_state(self, batch: int) -> State:
-        """The tokens that the next step recomputes."""
-        return {"tokens": self.embedding.weight.new_zeros(batch, 0, dtype=torch.long)}
+        """The tokens that the next step recomputes, and which of them are hidden."""
+        return {"tokens": self.embedding.weight.new_zeros(batch, 0, dtype=torch.long), "key_padding_mask": None}
 
-    def prefill(self, prompt: Tensor) -> tuple[Tensor, State]:
+    def prefill(self, prompt: Tensor, *, key_padding_mask: Tensor | None = None) -> tuple[Tensor, State]:
         recent = prompt[:, -self.max_length :]
-        return self.logits(self.hidden_states(recent)[:, -1]), {"tokens": recent}
+        hidden = None if key_padding_mask is None else key_padding_mask[:, -self.max_length :]
+        logits = self.logits(self.hidden_states(recent, hidden)[:, -1])
+        return logits, {"tokens": recent, "key_padding_mask": hidden}
 
     def step(self, token: Tensor, state: State) -> tuple[Tensor, State]:
-        return self.prefill(torch.cat([state["tokens"], token[:, None]], 1))
+        tokens, hidden = torch.cat([state["tokens"], token[:, None]], 1), state["key_padding_mask"]
+        return self.prefill(tokens, key_padding_mask=None if hidden is None else F.pad(hidden, (0, 1)))
 
 
 class PerceiverARV1(PerceiverAR):

@@ -195,10 +195,57 @@ def test_history_dropout_hides_history_in_training():
 
 
 @variants
-def test_every_parameter_is_trained(cls):
+@pytest.mark.parametrize("padded", [5, 12, 15])
+def test_padding_in_front_is_as_if_it_were_not_there(cls, padded):
+    """Padding in whole segments, in part of the history, in all of it, and in latents; the other example has none."""
+    model, text, base = perceiver(cls, positions="none"), tokens(20), tokens(20, seed=1)
+    mask = torch.zeros(2, 20, dtype=torch.bool)
+    mask[0, :padded] = True
+    logits = model(text, key_padding_mask=mask)
+    rows = slice(max(0, padded - HISTORY), None)
+    changed = torch.where(mask, base, text)
+    torch.testing.assert_close(model(changed, key_padding_mask=mask)[0, rows], logits[0, rows], atol=1e-12, rtol=0)
+    torch.testing.assert_close(logits[0, rows], model(text[:1, padded:])[0, -LATENTS:], atol=1e-12, rtol=0)
+    torch.testing.assert_close(logits[1], model(text)[1], atol=1e-12, rtol=0)
+    logits.square().sum().backward()
+    assert all(torch.isfinite(parameter.grad).all() for parameter in model.parameters())
     trained = perceiver(cls, positions="learned", history_dropout=0.3).train()
-    trained(tokens(20)).square().sum().backward()
+    trained(text).square().sum().backward()
     assert all((parameter.grad != 0).any() for parameter in trained.parameters())
+
+
+def test_as_many_slots_as_tokens_are_not_hidden_as_these_are():
+    model, text = perceiver(PerceiverARV3, positions="none", compressed=HISTORY), tokens(20)
+    mask = (torch.arange(20) < 5).expand(2, 20)
+    torch.testing.assert_close(model(text, key_padding_mask=mask), model(text[:, 5:]), atol=1e-12, rtol=0)
+
+
+@pytest.mark.parametrize(
+    ("cls", "options"), [*((cls, {}) for cls in VARIANTS), (PerceiverARV3, {"compress_after_first": True})]
+)
+def test_padding_inside_the_history_is_not_seen(cls, options):
+    model, text, base = perceiver(cls, positions="learned", **options), tokens(20), tokens(20, seed=1)
+    mask = torch.rand(2, 20, generator=torch.Generator().manual_seed(0)) < 0.5
+    mask[:, HISTORY:] = False
+    changed = torch.where(mask, base, text)
+    logits = model(text, key_padding_mask=mask)
+    torch.testing.assert_close(model(changed, key_padding_mask=mask), logits, atol=1e-12, rtol=0)
+    assert not torch.allclose(model(text), logits)
+    mask[0] = True
+    assert torch.isfinite(model(text, key_padding_mask=mask)).all()
+
+
+@variants
+def test_a_prompt_with_padding_in_front_is_continued_as_it_is_alone(cls):
+    model, text = perceiver(cls, positions="none"), tokens(18)
+    mask = torch.arange(15) < torch.tensor([[10], [0]])
+    padded, state = model.prefill(text[:, :15], key_padding_mask=mask)
+    alone, own_state = model.prefill(text[:1, 10:15])
+    for t in range(15, 18):
+        torch.testing.assert_close(padded[:1], alone, atol=1e-12, rtol=0)
+        padded, state = model.step(text[:, t], state)
+        alone, own_state = model.step(text[:1, t], own_state)
+    torch.testing.assert_close(padded[:1], alone, atol=1e-12, rtol=0)
 
 
 @variants

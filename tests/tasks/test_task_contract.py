@@ -115,13 +115,13 @@ def digests(split) -> list[bytes]:
     return [hashlib.sha256(b"".join(column[i].tobytes() for column in columns)).digest() for i in range(len(split))]
 
 
-def pass_over(task: Task, model, split, batch_size=13, score=None, metrics=None):
+def pass_over(task: Task, model, split, batch_size=13, score=None, metrics=None, write=None):
     """Metrics, and the scores of each example in order."""
     metrics, scores = (metrics or task.metrics)(), []
     with torch.no_grad():
         for start in range(0, len(split), batch_size):
             batch = split.batch(range(start, min(start + batch_size, len(split))))
-            scores.append((score or task.score)(model, batch, metrics))
+            scores.append((score or task.score)(write(model, batch) if write else model, batch, metrics))
     joined = {key: torch.cat([batch_scores[key] for batch_scores in scores]).double() for key in scores[0]}
     return {key: float(value) for key, value in metrics.compute().items()}, joined
 
@@ -313,7 +313,7 @@ def test_final_evaluations_are_passes_of_their_own(case, tmp_path):
         assert len(evaluation.split) == info.sizes[evaluation.name]
         # a model that is decoded has a state; the guesses have none
         guess = case.model if evaluation.name.startswith("decoded") else GUESSES[task.metric](task)
-        _, scores = pass_over(task, guess, evaluation.split, 13, evaluation.score, evaluation.metrics)
+        _, scores = pass_over(task, guess, evaluation.split, 13, evaluation.score, evaluation.metrics, evaluation.write)
         assert all(len(values) == len(evaluation.split) for values in scores.values())
 
 

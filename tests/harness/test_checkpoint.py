@@ -114,7 +114,7 @@ def flip_both(folder: RunDirectory) -> None:
     (4, lambda folder: flip(folder.last), "last.ckpt is damaged: goes on from previous.ckpt", 1),
     (4, flip_both, "previous.ckpt is damaged: trains from the start", 0),
     (4, lambda folder: folder.last.rename(folder.previous), "", 1),  # a kill between the two renames loses nothing
-    (5, lambda folder: folder.best.write_bytes(b"no weights"), "best.pt is damaged", None),  # a checkpoint refers to them
+    (5, lambda folder: folder.best.write_bytes(b"no weights"), "best.pt is damaged", None),  # of a checkpoint
 ], ids=["last", "both", "renamed", "weights"])  # fmt: skip
 def test_a_run_goes_on_from_the_last_whole_checkpoint(run, whole, monkeypatch, capfd, saves, damage, says, resumes):
     run.killed(monkeypatch, saves)

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from harness.training.checkpoints.saved_model import SavedModel
 
 TABLE = "outputs.parquet"
-AT_ONCE = 16  # examples
+AT_ONCE = 64  # examples
 
 
 def write_outputs(saved: "SavedModel", folder: Path | None, cfg: DictConfig, progress: Progress) -> Path:

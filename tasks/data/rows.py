@@ -22,7 +22,7 @@ ROWS_AT_ONCE = 256  # of a Parquet file
 LONGEST_LIST = 1 << 20  # numbers
 SPLIT_NAMES = {"train": "train", "val": "val", "valid": "val", "validation": "val", "dev": "val", "test": "test"}
 ALL = "all"  # rows without a split of their own
-FORMATS = "a .csv, .tsv, .jsonl, .ndjson (each also .gz) or .parquet (to_parquet of datasets writes one), or a folder of them"
+FORMATS = "a .csv, .tsv, .jsonl, .ndjson (each also .gz) or .parquet (by to_parquet of datasets), or a folder of them"
 
 
 class Row(NamedTuple):

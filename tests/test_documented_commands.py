@@ -147,8 +147,8 @@ def run_here(tmp_path, monkeypatch, capfd):
         words = [*shlex.split(command), *more]
         if "check=true" in words:  # of earlier output
             run(command.replace("check=true", ""), *more)
-        if {"do=curves", "do=export"} & set(words):
-            run("model=lavo task=lra/listops budget=smoke")
+        if {"do=curves", "do=export", "do=outputs"} & set(words):
+            run(f"model=lavo task={'forecasting/etth1' if 'do=outputs' in words else 'lra/listops'} budget=smoke")
         if command.startswith(READS_RECORDS):
             shutil.copytree(RECORDS / SOME_RECORDS, tmp_path / "records" / SOME_RECORDS, dirs_exist_ok=True)
         if not {"do=list", "--help"} & set(words):

@@ -27,7 +27,7 @@ FREE = ("name", "_target_", "protocol", "declares", "budgets", "data_root", "len
 FREE += ("accelerator", "precision", "dataset", "date")  # the last two: names of a series and of a column
 # not known, as in the paper's text; a law that grows; the recipe has an integer; OmegaConf reads 3 as true
 MEANT = ("model.kl_mean=-1", "task.power=1.5", "train.schedule.every=1.5", "resources.compile=3")
-MEANT += ("resources.checkpoint_layers=3",)
+MEANT += ("resources.checkpoint_layers=3", "cluster.requeue=3")
 
 
 @pytest.fixture

@@ -11,6 +11,7 @@ from torch.utils.cpp_extension import include_paths
 
 from benchmarks.gpu.models import LAYERS, cases
 
+pytestmark = pytest.mark.xdist_group("device_form")  # its counts are made once
 GUARD = Path(__file__).parents[1] / "helpers" / "fake_cuda" / "guard.cpp"
 GROWTH = 1.3  # kernels at 16,384 tokens, per kernel at 1,024
 MOST = 300  # kernels of a layer, forward and backward

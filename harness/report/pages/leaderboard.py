@@ -28,10 +28,10 @@ NEXT = "[All findings](../../docs/findings.md) · [questions](../../docs/questio
 HOW = """\
 No score here answers which attention works on long sequences: columns that rank have texts of at most 256 tokens. Rows
 also differ in more than their mixing rule. Some have a short convolution or a token shift, which decides recall. A
-score is the mean over seeds at the reduced budget, minutes of training. Rows stand in the order of the first column
-that can rank rows, or else those with the most scores first; the control and the simple predictors stand last.
-The learning rate is the one that a search chose on validation, for every column shown. Intervals and all columns are on
-the page of each table. [Statistics](../../docs/statistics.md) has the rules."""
+score is the mean over seeds at the reduced budget. Rows are in the order of the first column that can rank rows, or
+else those with the most scores first; the control, the simple predictors and the lengths are last. The learning rate
+is the one that a search chose on validation, for every column shown.
+[Statistics](../../docs/statistics.md) has the rules."""
 Board = tuple[TableSpec, Block, Sequence[Picture]]
 
 

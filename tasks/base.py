@@ -189,7 +189,7 @@ class Task(ABC):
         Columns of one length; `example` has the number of each row's example. Values are numbers, texts, or bytes of a
         file, whose column ends with the file's type: `predicted.ply`. Raises DataError for a task without outputs.
         """
-        raise DataError(f"{type(self).__name__} gives scores alone; longhaul.predictions has those of each example")
+        raise DataError(f"{type(self).__name__} gives only scores; longhaul.predictions returns those of each example")
 
     def artifacts(self, model: nn.Module) -> dict[str, object]:
         """Small files to keep with the record, by the end of their name: what the model does on a few test examples.

@@ -160,7 +160,7 @@ def is_row(name: str) -> bool:
 
 
 def named_cells(arguments: Sequence[str]) -> list[str]:
-    """`do=compare a b` and `do=compare cells=a,b` -> `do=compare cells=[a,b]`. So do=export, do=outputs.
+    """`do=compare a b` and `do=compare cells=a,b` -> `do=compare cells=[a,b]`, also for do=export and do=outputs.
 
     An id that consists of digits stays text.
     """

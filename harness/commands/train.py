@@ -227,7 +227,7 @@ def report_results(
 
 
 def print_summary(cells: Sequence[CellRequest], ran: Collection[str]) -> None:
-    """The path of a page with the curves of the cells that `ran`."""
+    """Print the path of a page with the curves of the cells that `ran`."""
     from harness.commands.curves import MOST, page_of
 
     done = [request for request in cells if str(request.cell) in ran]

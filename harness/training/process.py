@@ -126,8 +126,8 @@ def requeue_own_job() -> str:
     job = os.environ.get("SLURM_JOB_ID", "")
     if not shutil.which("scontrol"):
         return (
-            f"cluster.requeue: there is no scontrol here, as in a container; outside of it, scontrol requeue {job} "
-            f"resumes the cells (exit status {exit_status(SCHEDULER)})"
+            f"cluster.requeue: scontrol is not found, as in a container; outside it, scontrol requeue {job} resumes "
+            f"the cells (exit status {exit_status(SCHEDULER)})"
         )
     done = subprocess.run(["scontrol", "requeue", job], capture_output=True, text=True, timeout=60, check=False)
     return f"job {job} is {f'not queued again: {one_line(done.stderr)}' if done.returncode else 'queued again'}"

@@ -131,7 +131,7 @@ class NormalisedRGLRU(nn.Module):
 
     def both_ways(self, x: Tensor, key_padding_mask: Tensor | None) -> Tensor:
         """The sum over the past and the future as one recurrence of width 2 D, in half as many kernels: in the second
-        half of the channels the tokens stand in reverse order."""
+        half of the channels the tokens are in reverse order."""
 
         def beside(past: Tensor, future: Tensor) -> Tensor:
             return torch.cat([past, future.flip(1)], -1)

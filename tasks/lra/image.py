@@ -54,8 +54,8 @@ class Image(SequenceClassification):
 
     `source`: `official` (the archive at Toronto, or `path` to a copy), `hf`, `tfds`, `slice` (`path`: a folder with
     files of the archive, `data_batch_*.bin` and `test_batch.bin`, of any number of pictures) or `synthetic` (of
-    `synthetic_image`, which `noise` and `silhouette` belong to). Raises ValueError for a `max_length` that is no square
-    picture.
+    `synthetic_image`, which `noise` and `silhouette` belong to). Raises ValueError for a `max_length` that is not a
+    square.
     """
 
     name = "lra/image"

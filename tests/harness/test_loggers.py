@@ -12,7 +12,7 @@ from harness.config.cell import cell_of
 from harness.config.compose import compose
 from harness.errors import UsageError
 from harness.records import record
-from harness.training.extras.loggers import EXTRA, OptionalLogger, make_loggers
+from harness.training.extras.loggers import EXTRA, OptionalLogger, begun_runs, make_loggers
 from harness.training.run_cell import run_cell
 from tests.helpers.cells import request_of
 
@@ -226,6 +226,15 @@ def test_a_resumed_cell_is_the_same_run_of_a_tracker_and_its_steps_only_grow(cel
     if tracker != "tensorboard":  # which has a folder, not runs
         assert cell(f"logger={tracker}", "rerun=all").state == "done"
         assert sorted(read(tmp_path)) == [STEPS, STEPS]
+
+
+def test_a_run_that_cannot_be_named_costs_no_other_logger_its_run(tmp_path):
+    kept = {"mlflow": {"run": "0af3", "step": 8}}
+    (tmp_path / "loggers.json").write_text(json.dumps(kept | {"mine": {"run": "a/../b", "step": 8}}))
+    assert begun_runs(tmp_path) == kept
+    for text in ("", "[]", '{"mlflow": 3}', '{"mlflow": {"run": 3, "step": 1}}'):
+        (tmp_path / "loggers.json").write_text(text)
+        assert begun_runs(tmp_path) == {}
 
 
 @pytest.mark.parametrize(

@@ -67,5 +67,5 @@ def test_clouds_and_sounds_are_files_of_each_example(outputs):
 
 
 def test_a_task_without_outputs_says_so_in_one_line(outputs):
-    with pytest.raises(UsageError, match=r"^ListOps gives scores alone; longhaul\.predictions has those"):
+    with pytest.raises(UsageError, match=r"^ListOps gives only scores; longhaul\.predictions returns those"):
         outputs("model=vanilla", "task=lra/listops")

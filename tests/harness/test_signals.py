@@ -188,7 +188,7 @@ def test_a_script_of_ones_own_is_queued_again_by_scontrol(in_a_job, monkeypatch,
     (tmp_path / "scontrol").write_text("#!/bin/sh\necho Job is pending >&2; exit 1\n")
     assert requeue_own_job() == "job 7 is not queued again: Job is pending"
     monkeypatch.setenv("PATH", str(tmp_path / "empty"))
-    assert "there is no scontrol here, as in a container; outside of it, scontrol requeue 7" in requeue_own_job()
+    assert "scontrol is not found, as in a container; outside it, scontrol requeue 7 resumes" in requeue_own_job()
 
 
 @pytest.mark.parametrize("refusals", [0, 1, 3, 4])

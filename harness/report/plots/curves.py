@@ -19,8 +19,8 @@ from harness.report.plots.lines import draw, spread
 def curves_plot(title: str, shown: Sequence[Panel], path: Path) -> Plot:
     """The panels below each other, validation metric on the left and training loss on the right, as a PNG.
 
-    Without a training loss, as of records alone, there is no right side. The best validation metric against the
-    learning rate follows where a model has runs at several rates.
+    The right side is left out where there is no training loss, as in records alone. The best validation metric against
+    the learning rate follows where a model has runs at several rates.
     """
     sides = ["val", "loss"] if any(curve.loss for panel in shown for curve in _curves(panel)) else ["val"]
     panels = [panel | {"series": list(lines)} for of_runs in shown for panel, lines in _sides(of_runs, sides)]

@@ -181,11 +181,13 @@ class OptionalLogger(Logger):
 
 
 def begun_runs(folder: Path) -> dict[str, Any]:
-    """{logger: {"run", "step"}} of an earlier process in this run folder; empty without a valid `loggers.json`."""
+    """{logger: {"run", "step"}} of an earlier process in this run folder; empty without a valid `loggers.json`.
+
+    A run without a plain id is left out: a logger of the user's own may name its runs otherwise.
+    """
     with contextlib.suppress(OSError, ValueError, AttributeError, LookupError, TypeError):
-        runs = read_json(folder / LOGGERS, MAX_BYTES)
-        if all(RUN.fullmatch(entry["run"] or "-") and entry["step"] >= 0 for entry in runs.values()):
-            return runs
+        runs = read_json(folder / LOGGERS, MAX_BYTES).items()
+        return {name: x for name, x in runs if RUN.fullmatch(x["run"] or "-") and x["step"] >= 0}
     return {}
 
 

@@ -28,10 +28,10 @@ def write_outputs(saved: "SavedModel", folder: Path | None, cfg: DictConfig, pro
     A file of an example is `<column>/<example>.<type>`. `folder`: `<paths.outputs>/outputs/<run>` by default. Raises
     UsageError for a task without outputs or without data.
     """
-    folder = folder or folder_below(cfg.paths.outputs, "outputs", name_of(**saved.record["cell"]))
     import pyarrow as pa
     from pyarrow.parquet import ParquetWriter
 
+    folder = folder or folder_below(cfg.paths.outputs, "outputs", name_of(**saved.record["cell"]))
     task, device = saved.task, torch.device("cuda" if torch.cuda.is_available() else "cpu")
     model, lines = saved.model.to(device), dict[str, list[str]]()
     try:

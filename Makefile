@@ -1,7 +1,7 @@
 # Two commands on a fresh machine with Python 3.11 and git: `make demo` and `make test`. Both reuse the environment.
 PYTHON ?= python3
 VENV ?= .venv
-EXTRAS ?= notebooks,speech,summarization,mt,export,dev
+EXTRAS ?= notebooks,speech,summarization,mt,export,gpu,dev
 BIN := $(VENV)/bin
 # where a machine keeps wheels of its own, if it does: uv does not read pip's settings
 LINKS := $${UV_FIND_LINKS:-$${PIP_FIND_LINKS:-}}

@@ -6,7 +6,7 @@ models    every model of conf/model beside the CPU: outputs and gradients in flo
 repeat    one small cell twice: equal in every bit
 devices   DDP on all devices beside one device
 compile   layers under torch.compile: equal, and how much faster
-kernels   layers with flash-linear-attention's kernels: equal, and how much faster
+kernels   layers with the kernels of flash-linear-attention or FlexAttention: equal, and how much faster
 speed     the core algorithms beside softmax attention and flash-linear-attention (G1 to G6)
 cell      LAVO on ListOps at the paper's size, until the time is over: throughput and memory
 

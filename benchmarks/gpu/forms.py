@@ -1,8 +1,8 @@
-"""Layers in two forms on a device: compiled with inductor or as they are, with flash-linear-attention's kernels or not.
+"""Layers in two forms on a device: compiled with inductor or as they are, with kernels of a library or without.
 
 Both forms are compared first: the output and all gradients. The ratio is the time of the plain form over the other's,
 forward and backward, one causal sequence. It shows whether a recipe gains by `resources.compile=true` or
-`resources.kernels=fla`.
+`resources.kernels`.
 """
 
 import contextlib
@@ -18,28 +18,30 @@ from benchmarks.gpu.models import BFLOAT16, FLOAT32, Case, build, deviations, on
 from benchmarks.gpu.part import FAILED, OK, SKIPPED, Item, PartRun, Row, row, rows_in_time
 from harness.bench.timing import time_alternating
 from models.attention.base import Pattern
-from models.ops.fla_kernels import SWITCH
+from models.ops import fla_kernels, flex
 
 COMPILED = ("vanilla", "lavo", "latte", "luna", "longnet")
-WITH_KERNELS = ("gla", "mamba2", "hgrn2", "retnet", "deltanet", "gated_deltanet", "kda", "rwkv7", "forgetting")
+FLA = ("gla", "mamba2", "hgrn2", "retnet", "deltanet", "gated_deltanet", "kda", "rwkv7", "forgetting", "latte", "luna")
+FLEX = ("lavo", "llp", "local", "latte_swa")
+SWITCHES = dict.fromkeys(FLA, fla_kernels.SWITCH) | dict.fromkeys(FLEX, flex.SWITCH)
 ROUNDS = 5
 
 
 @contextlib.contextmanager
-def kernels(chosen: bool) -> Iterator[None]:
-    """Context in which layers use the kernels, or do not."""
-    before = os.environ.get(SWITCH, "0")
-    os.environ[SWITCH] = str(int(chosen))
+def kernels(switch: str) -> Iterator[None]:
+    """Context in which layers use these kernels; an empty switch: torch's forms."""
+    if switch:
+        os.environ[switch] = "1"
     try:
         yield
     finally:
-        os.environ[SWITCH] = before
+        os.environ.pop(switch, None)
 
 
-def step(model: nn.Module, x: Tensor, chosen: bool, autocast: bool) -> None:
-    """A forward and backward pass with the kernels or without them. `autocast`: forward, to bfloat16."""
+def step(model: nn.Module, x: Tensor, switch: str, autocast: bool) -> None:
+    """A forward and backward pass with the kernels of `switch`. `autocast`: forward, to bfloat16."""
     model.zero_grad(set_to_none=True)
-    with kernels(chosen):
+    with kernels(switch):
         with torch.autocast(x.device.type, torch.bfloat16, enabled=autocast):
             y = model(x.clone().requires_grad_())[0]
         y.sum().backward()
@@ -49,14 +51,14 @@ def compare_forms(form: str, name: str, device: torch.device, length: int, round
     """`form`: compile (float32) or kernels (bfloat16, autocast, as in `train.precision=bf16-mixed`)."""
     torch._dynamo.reset()
     autocast = form == "kernels"
+    switch = SWITCHES[name] if autocast else ""
     model = build(Case(name, Pattern.CAUSAL_SELF), length).to(device)
     x = torch.randn(1, length, model.dim, generator=torch.Generator().manual_seed(1)).to(device)
     other = model if autocast else torch.compile(model)
-    with kernels(autocast):
+    with kernels(switch):
         ours = one_pass(other, x, autocast=autocast)
-    with kernels(False):
-        deviation = deviations(ours, one_pass(model, x, autocast=autocast))
-    calls = {"plain": partial(step, model, x, False, autocast), form: partial(step, other, x, autocast, autocast)}
+    deviation = deviations(ours, one_pass(model, x, autocast=autocast))
+    calls = {"plain": partial(step, model, x, "", autocast), form: partial(step, other, x, switch, autocast)}
     times = time_alternating(calls, device=device, rounds=rounds, retry_disturbed=False)
     plain, ratio = times["plain"].median, times["plain"].median / times[form].median
     numbers = {"length": length, "deviation": deviation, "ratio": ratio, "ms": 1000 * plain}
@@ -82,10 +84,10 @@ def compiled_rows(part_run: PartRun) -> Iterator[Row]:
 
 
 def kernel_rows(part_run: PartRun) -> Iterator[Row]:
-    name = "flash-linear-attention"
+    name = "kernels of libraries"
     if part_run.device.type != "cuda":
         yield row(name, SKIPPED, "its kernels are for GPUs")
     elif find_spec("fla") is None:
-        yield row(name, SKIPPED, "not installed: pip install flash-linear-attention")
+        yield row(name, SKIPPED, "fla is not installed: pip install fla-core")
     else:
-        yield from form_rows("kernels", name, WITH_KERNELS, part_run)
+        yield from form_rows("kernels", name, tuple(SWITCHES), part_run)

@@ -21,9 +21,9 @@ TEXTS = {
         "One causal layer, float32, forward and backward: the time as it is over the time compiled.",
     ),
     "kernels": (
-        "With flash-linear-attention's kernels",
+        "With kernels of libraries",
         "One causal layer, bfloat16 (autocast), forward and backward: the time in torch over the time with\n"
-        "`resources.kernels=fla`.",
+        "`resources.kernels=fla` (LAVO, LLP and windows: `flex`).",
     ),
     "speed": (
         "The core algorithms, goals G1 to G6",

@@ -234,7 +234,7 @@ class Hardware(StrictModel):
     memory_gb: Amount
     gpu: str | None
     threads: Count
-    kernels: str | None = None  # `native` or `fla`; null: torch's
+    kernels: str | None = None  # `native`, `fla` or `flex`; null: torch's
     compile: bool = False  # whether torch.compile compiled the training passes
     matmul: str | None = None  # `high` (TF32) or `medium`; null: float32 in all its digits
     capability: str | None = None  # the CPU's instructions that were used; null in older records

@@ -47,7 +47,9 @@ GROUPS = {TORCHRUN: "WORLD_SIZE", SRUN: "SLURM_STEP_NUM_TASKS", LIGHTNING: "WORL
 PARENT = "LONGHAUL_PARENT"  # environment variable with the id of the process of which Lightning starts copies
 ONE_THREAD_BELOW = 1_000_000  # parameters
 HOPPER = 9  # compute capability
-SWITCHES = {Kernels.native: "LONGHAUL_NATIVE", Kernels.fla: "LONGHAUL_FLA"}  # environment variables
+# environment variables
+SWITCHES = {kernels: f"LONGHAUL_{kernels.name.upper()}" for kernels in Kernels if kernels is not Kernels.torch}
+FLEX_TORCH = (2, 9)  # the first with AuxRequest
 LOAD_SAMPLE_S = 0.2  # duration of a measurement of the machine's load
 REQUEUE_PAUSES_S = (1, 5, 15)  # before a command is tried again that the scheduler did not take
 _group = ""  # the variable with the rank of this process in its group; `join_group` sets it
@@ -294,27 +296,34 @@ def keep_compiler_cache_private() -> None:
 def choose_kernels(cfg: DictConfig) -> None:
     """Set `resources.kernels` for `models.ops`, in this process and in those that it starts.
 
-    Raises UsageError for `fla` on a machine without a GPU or without its package.
+    Raises UsageError for `fla` and `flex` on a machine without a GPU or without what they need.
     """
     chosen = cfg.resources.kernels
-    if chosen is Kernels.fla and (reason := missing_for_fla(cfg.model)):
-        raise UsageError(f"resources.kernels=fla: {reason}")
+    if chosen in (Kernels.fla, Kernels.flex) and (reason := missing_for_gpu(chosen, cfg.model)):
+        raise UsageError(f"resources.kernels={chosen.name}: {reason}")
     for kernels, switch in SWITCHES.items():
         os.environ[switch] = str(int(chosen is kernels))
 
 
-def missing_for_fla(model: Mapping[str, Any]) -> str:
-    """What `resources.kernels=fla` needs for a model and this machine lacks; empty if nothing.
+def missing_for_gpu(kernels: Kernels, model: Mapping[str, Any]) -> str:
+    """What these kernels need for a model and this machine lacks; empty if nothing.
 
-    Triton from 3.4 to before 3.7.1 compiles the backward pass of some gated kernels wrongly for Hopper, so that the
-    library refuses it (github.com/fla-org/flash-linear-attention, issue 640), in the middle of the first update.
+    Triton from 3.4 to before 3.7.1 compiles the backward pass of some kernels of `fla` wrongly for Hopper, so that
+    the library refuses it (github.com/fla-org/flash-linear-attention, issue 640), in the middle of the first update.
     """
     import torch
 
     if not torch.cuda.is_available():
         return "torch sees no CUDA device here; resources.kernels=torch needs none"
+    if kernels is Kernels.flex:
+        old = tuple(int(part) for part in torch.__version__.split(".")[:2]) < FLEX_TORCH
+        return (
+            f"torch {torch.__version__} is too old for it; 2.9 is not, and resources.kernels=torch needs none"
+            if old
+            else ""
+        )
     if find_spec("fla") is None:
-        return "there is no package fla: pip install flash-linear-attention, or use resources.kernels=torch"
+        return "there is no package fla: pip install fla-core, or use resources.kernels=torch"
     if not declared(model).gated_kernels or torch.cuda.get_device_capability()[0] != HOPPER or find_spec("tilelang"):
         return ""
     triton = re.match(r"(\d+)\.(\d+)\.(\d+)", version("triton"))

@@ -20,7 +20,8 @@ from torch import Tensor
 
 from models.attention.base import MultiHead, Pattern
 from models.attention.vanilla import softmax_attention
-from models.ops.block_sparse import Rows, block_sparse_attention
+from models.ops import flex
+from models.ops.block_sparse import Rows, block_sparse_attention, listed
 from models.ops.padding import real_lengths
 
 DRAWS = 2**31 - 1  # range of a draw: far above the number of candidates, so the remainder is practically uniform
@@ -122,6 +123,9 @@ def bigbird(
     if key_padding_mask is not None:
         hidden = F.pad(key_padding_mask, (0, rest), value=True)[:, None].expand(-1, heads, -1).reshape(-1, block)
     rows = block_rows(draws, counts, full=full)
+    if flex.chosen(q, dropout) and flex.SIZE % block == 0:
+        table = listed(rows, batch * heads * blocks, blocks).view(batch, heads, blocks, blocks)
+        return flex.table_attention(q, k, v, table, block, hidden=key_padding_mask)
     q, k, v = (F.pad(x, (0, 0, 0, rest)).reshape(-1, block, width) for x in (q, k, v))  # (B H G, b, E)
     y = block_sparse_attention(q, k, v, rows, hidden=hidden, dropout=dropout)
     return y.view(batch, heads, -1, width)[:, :, :length]

@@ -20,6 +20,7 @@ from torch import Tensor, nn
 
 from models.attention.base import Attention, Pattern, State, projection
 from models.attention.vanilla import softmax_attention
+from models.ops import flex
 from models.ops.attention import attention
 from models.ops.heads import merge_heads, split_heads
 from models.ops.padding import see_something
@@ -42,6 +43,9 @@ def paired_attention(
     and the next block in full.
     `key_padding_mask` (B, N) is True at padding.
     """
+    if flex.chosen(q, dropout):
+        span = flex.Span(0, (2 if causal else 3) * half - 1, block=half, limit=half if causal else None)
+        return flex.span_attention(q, k, v, span, hidden=key_padding_mask)[0]
     batch, blocks = len(q), -(-q.shape[2] // half)
     reach = 2 if causal else 3  # blocks that each block reads
 

@@ -18,6 +18,7 @@ from torch import Tensor
 
 from models.attention.base import MultiHead, Pattern
 from models.attention.vanilla import softmax_attention
+from models.ops import flex
 from models.ops.attention import attention
 from models.ops.banded import banded_attention
 from models.ops.padding import see_something
@@ -48,6 +49,8 @@ def _window_and_global(
     q: Tensor, k: Tensor, v: Tensor, half: int, shared: int, padding: Tensor | None, dropout: float
 ) -> Tensor:
     """Every query sees its window and the first `shared` keys, in one softmax."""
+    if flex.chosen(q, dropout):
+        return flex.span_attention(q, k, v, flex.Span(half, half, shared=shared), hidden=padding)[0]
     batch, heads, length, width = q.shape
     size = max(1, half)
     blocks = -(-length // size)

@@ -24,7 +24,7 @@ import torch.nn.functional as F
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 
-from models.ops import native
+from models.ops import flex, native
 from models.ops.dropout import CompiledMasks, draw_seed
 from models.ops.precision import autocast_disabled, upcast, upcast_product
 from models.ops.softmax_lse import softmax_gradient
@@ -59,6 +59,9 @@ def banded_attention(
         raise ValueError(f"a band reaches 0 or more keys to either side, not left={left}, right={right}")
     if bias is not None and bias.shape != (q.shape[1], left + right + 1):
         raise ValueError(f"band bias is {tuple(bias.shape)}, not {(q.shape[1], left + right + 1)}")
+    if flex.chosen(q, dropout):
+        span = flex.Span(left, right)
+        return flex.span_attention(q, k, v, span, bias=bias, hidden=key_padding_mask, scale=scale)[0]
     n = q.shape[2]
     if left >= n - 1 and not right and bias is None and key_padding_mask is None and not dropout:
         # the band contains all earlier keys

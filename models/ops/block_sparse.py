@@ -31,6 +31,16 @@ class Rows(NamedTuple):
     keys: Tensor
 
 
+def listed(rows: Sequence[Rows], queries: int, keys: int) -> Tensor:
+    """Which of the `keys` blocks of its example and head each of the `queries` blocks sees, (queries, keys)."""
+    table = torch.zeros(queries, keys, dtype=torch.bool, device=rows[0].keys.device)
+    for read, seen in rows:
+        if len(seen):
+            seen = torch.where(seen < 0, seen.amax(1, keepdim=True), seen)
+            table[read.view(len(seen), -1, 1), seen[:, None] % keys] = True
+    return table
+
+
 def block_sparse_attention(
     q: Tensor, k: Tensor, v: Tensor, rows: Sequence[Rows], *, hidden: Tensor | None, dropout: float = 0.0
 ) -> Tensor:

@@ -24,6 +24,7 @@ import torch
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 
+from models.ops import flex
 from models.ops.dropout import draw_seed
 from models.ops.precision import autocast_disabled
 from models.ops.softmax_lse import Visible, softmax_lse, softmax_lse_backward
@@ -69,9 +70,33 @@ def dilated_attention(
     `key_padding_mask` (B, N) is True at hidden tokens, which get zeros. With `detach_alpha` the mixture weights have no
     gradient. `dropout` is the dropped share of attention weights, whatever the mode of the calling module.
     """
+    if key_padding_mask is not None and flex.chosen(q, dropout):
+        return _by_flex(q, k, v, branches, causal, detach_alpha, key_padding_mask)
     seed = draw_seed(dropout)
     plan = _BranchParts(_parts(branches, q.shape[2]), causal, detach_alpha and len(branches) > 1, dropout, seed)
     return _Dilated.apply(q, k, v, key_padding_mask, plan)
+
+
+def _by_flex(
+    q: Tensor, k: Tensor, v: Tensor, branches: Sequence[Branch], causal: bool, detach_alpha: bool, padding: Tensor
+) -> Tensor:
+    """The same with padding, for which torch's flash attention has no form; each branch's output is stored."""
+    outs, sums = [], []
+    for branch in branches:
+        out, lse = empty_mixture(q)
+        for part in _parts([branch], q.shape[2]):
+            (hidden,) = part.rows(padding[:, None].expand(-1, q.shape[1], -1))
+            rows = part.rows(q, k, v)
+            size = rows[0].shape[2]
+            y, total = flex.span_attention(*rows, flex.Span(size, 0 if causal else size), hidden=hidden[:, 0])
+            for whole, values in ((out, y), (lse, total)):
+                view = part.view(whole)
+                view.copy_(values.view(view.shape))
+        outs.append(out)
+        sums.append(lse.detach() if detach_alpha else lse)
+    alpha = torch.stack(sums).clamp(min=-1e30).softmax(0)  # finite where no branch has the token: its outputs are zeros
+    mixed = (alpha[..., None] * torch.stack(outs)).sum(0)
+    return mixed.masked_fill(padding[:, None, :, None], 0.0).to(q.dtype)
 
 
 def mix(out: Tensor, lse: Tensor, branch_out: Tensor, branch_lse: Tensor, *, hides: bool = True) -> None:

@@ -1,8 +1,9 @@
 """flash-linear-attention's Triton kernels as alternatives to the torch forms of linear recurrences, on CUDA.
 
 They are optional: `resources.kernels=fla` sets LONGHAUL_FLA=1 before anything is built, and requires a GPU and the
-package (github.com/fla-org/flash-linear-attention, bc3b101). An operation asks `chosen` for its kernels and computes in
-torch where there are none: on other devices, in float64 and under torch.compile. Decoding keeps the torch forms.
+package fla-core (github.com/fla-org/flash-linear-attention, 0.6.0). An operation asks `chosen` for its kernels and
+computes in torch where there are none: on other devices, in float64 and under torch.compile. Decoding keeps the torch
+forms.
 
 The library has tokens before heads, (B, N, H, ..), and scales queries itself; states are (B, H, K, V) in float32. Under
 autocast, queries, keys and values are rounded to its type; decays stay in float32.
@@ -24,6 +25,7 @@ WIDEST_KEY = 256  # of the kernels of the delta rule
 MODULES = {
     "chunk_gla": "fla.ops.gla",
     "chunk_simple_gla": "fla.ops.simple_gla",
+    "chunk_lightnet": "fla.ops.lightnet",
     "chunk_delta_rule": "fla.ops.delta_rule",
     "chunk_gated_delta_rule": "fla.ops.gated_delta_rule",
     "chunk_kda": "fla.ops.kda",
@@ -85,6 +87,18 @@ class Kernels(NamedTuple):
         """As `forgetting_attention`, from the sums of log gates (B, H, N); only their differences count."""
         gates = sums.diff(dim=-1, prepend=sums[..., :1]).float()
         return self.run("parallel_forgetting_attn", q * q.shape[-1] ** -0.5, k, v, gates).transpose(1, 2)
+
+    def prefix_sums(self, q: Tensor, k: Tensor, v: Tensor) -> Tensor:
+        """q_t sum_{j<=t} k_j' v_j, (B, H, N, V)."""
+        return self.run("chunk_simple_gla", q, k, v)[0].transpose(1, 2)
+
+    def running_softmax(self, weights: Tensor, logits: Tensor, v: Tensor, hidden: Tensor | None) -> Tensor:
+        """As the function of this name, with hidden keys (B, N). Its log sums are in float32: to some 10^5 tokens."""
+        if hidden is not None:  # a weight of e^-80 that no value has; the kernel's differences would lose a larger one
+            lowest = logits.detach().amin(2, keepdim=True) - 80.0
+            logits = torch.where(hidden[:, None, :, None], lowest, logits)
+            v = v.masked_fill(hidden[:, None, :, None], 0.0)
+        return self.run("chunk_lightnet", weights, logits, v)[0].transpose(1, 2)
 
 
 def chosen(v: Tensor, *, key_width: int = 0, dtype: torch.dtype | None = None) -> Kernels | None:

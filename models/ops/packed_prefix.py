@@ -21,7 +21,7 @@ import torch.nn.functional as F
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 
-from models.ops import native
+from models.ops import fla_kernels, native
 from models.ops.dropout import CompiledMasks, Masks, draw_seed
 from models.ops.precision import autocast_disabled, upcast
 from models.ops.tiles import TileBudget
@@ -64,9 +64,39 @@ def packed_prefix(
     excluded from sums and from the count t. `slot_mask` (B, L) is True at unused slots. `dropout` is the dropped share
     of a and of u, whatever the mode of the calling module. There is a compiled form (`models.ops.native`).
     """
+    kernels = fla_kernels.chosen(q)
+    if kernels is not None:
+        return _by_kernels(kernels, q, memory, pack_k, pack_q, activation, key_padding_mask, slot_mask, dropout)
     seed = draw_seed(dropout)
     plan = _SlotOptions(activation, q.shape[-1] ** -0.5, dropout, seed)
     return _PackedPrefix.apply(q, memory, pack_k, pack_q, key_padding_mask, slot_mask, plan)
+
+
+def _by_kernels(
+    kernels: fla_kernels.Kernels,
+    q: Tensor,
+    memory: Tensor,
+    pack_k: Tensor,
+    pack_q: Tensor,
+    activation: Activation,
+    padding: Tensor | None,
+    slot_mask: Tensor | None,
+    dropout: float,
+) -> Tensor:
+    """`packed_prefix` by two calls of a kernel; a and u, (B, H, N, L), are stored. Dropout has torch's masks."""
+    width, seen = q.shape[-1], torch.arange(1, q.shape[2] + 1, device=q.device, dtype=torch.float32)  # t
+    with autocast_disabled(q):
+        a = activation.value(width**-0.5 * (upcast(pack_k) @ upcast(pack_q).mT))
+        if padding is not None:
+            a = a.masked_fill(padding[:, None, :, None], 0.0)
+            seen = (~padding).cumsum(1).clamp(min=1)[:, None].to(torch.float32)  # (B, 1, N)
+        share = 1 / seen[..., None]
+        a = F.dropout(a, dropout)
+        z = upcast(kernels.prefix_sums(q, memory[..., :width], a)) * (share * width**-0.5)
+        if slot_mask is not None:
+            z = z.masked_fill(slot_mask[:, None, None], torch.finfo(z.dtype).min)
+        u = F.dropout(z.softmax(-1), dropout)
+        return (upcast(kernels.prefix_sums(u, a, memory[..., -width:])) * share).to(q.dtype)
 
 
 def packed_prefix_chunk(

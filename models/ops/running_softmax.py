@@ -16,7 +16,7 @@ import torch.nn.functional as F
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 
-from models.ops import native
+from models.ops import fla_kernels, native
 from models.ops import running_softmax_stable as stable
 from models.ops.precision import autocast_disabled, upcast
 from models.ops.tiles import TileBudget, in_few_kernels, spans
@@ -39,6 +39,9 @@ def running_softmax(weights: Tensor, logits: Tensor, v: Tensor, *, key_padding_m
     if weights.shape != logits.shape or logits.shape[:3] != v.shape[:3]:
         shapes = ", ".join(str(tuple(x.shape)) for x in (weights, logits, v))
         raise ValueError(f"weights, logits and values are (B, H, N, L), (B, H, N, L) and (B, H, N, E), not {shapes}")
+    kernels = fla_kernels.chosen(v)
+    if kernels is not None:
+        return kernels.running_softmax(weights, logits, v, key_padding_mask).to(v.dtype)
     return _RunningSoftmax.apply(weights, logits, v, key_padding_mask)
 
 

@@ -3,6 +3,7 @@
 import functools
 import logging
 import os
+import re
 from types import SimpleNamespace
 
 import pytest
@@ -20,12 +21,12 @@ from harness.training.compiled import CompiledLoss, compiling, require_compiler
 from harness.training.conditions import require_same_recipe
 from harness.training.process import choose_kernels, kernels_in_use
 from harness.training.run_cell import run_cell
-from models.ops import fla_kernels
+from models.ops import fla_kernels, flex, native
 from tests.helpers.cells import request_of
 from tests.helpers.kernels import compiled
 
 CELL = ["model=lavo", "task=lra/listops", "budget=smoke", "trainer=cpu"]
-NATIVE, FLA = "resources.kernels=native", "resources.kernels=fla"
+NATIVE, FLA, FLEX = (f"resources.kernels={name}" for name in ("native", "fla", "flex"))
 
 
 @pytest.fixture(autouse=True)
@@ -72,12 +73,17 @@ def test_a_cell_whose_kernels_do_not_compile_ran_with_torchs(places, tmp_path, m
 
 def test_kernels_of_a_gpu_are_refused_without_one_or_without_the_library(monkeypatch):
     monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
-    with pytest.raises(UsageError, match=r"^resources\.kernels=fla: torch sees no CUDA device here"):
-        choose_kernels(compose([FLA]))
+    for override in (FLA, FLEX):
+        with pytest.raises(UsageError, match=rf"^{re.escape(override)}: torch sees no CUDA device here"):
+            choose_kernels(compose([override]))
     monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
     monkeypatch.setattr(process, "find_spec", lambda name: None)
-    with pytest.raises(UsageError, match=r"no package fla: pip install flash-linear-attention"):
+    with pytest.raises(UsageError, match=r"no package fla: pip install fla-core"):
         choose_kernels(compose([FLA]))
+    choose_kernels(compose([FLEX]))
+    monkeypatch.setattr(torch, "__version__", "2.8.0+cu128")
+    with pytest.raises(UsageError, match=r"^resources\.kernels=flex: torch 2\.8\.0\+cu128 is too old"):
+        choose_kernels(compose([FLEX]))
 
 
 def test_kernels_that_a_compiler_gets_wrong_are_refused_before_the_first_update(monkeypatch):
@@ -98,13 +104,13 @@ def test_kernels_that_a_compiler_gets_wrong_are_refused_before_the_first_update(
 
 
 def test_one_choice_of_kernels_at_a_time(monkeypatch):
-    monkeypatch.setattr(process, "missing_for_fla", lambda model: "")
-    for override, name in ((NATIVE, "native"), (FLA, "fla"), ("resources.kernels=torch", "torch")):
+    monkeypatch.setattr(process, "missing_for_gpu", lambda kernels, model: "")
+    for override, name in ((NATIVE, "native"), (FLA, "fla"), (FLEX, "flex"), ("resources.kernels=torch", "torch")):
         cfg = compose([override])
         choose_kernels(cfg)
         assert kernels_in_use(cfg) == name
-        switches = {"native": os.environ["LONGHAUL_NATIVE"], "fla": os.environ[fla_kernels.SWITCH]}
-        assert {kernels for kernels, switch in switches.items() if switch == "1"} == {name} - {"torch"}
+        switches = {"native": native.SWITCH, "fla": fla_kernels.SWITCH, "flex": flex.SWITCH}
+        assert {kernels for kernels, switch in switches.items() if os.environ[switch] == "1"} == {name} - {"torch"}
 
 
 @compiled

@@ -13,15 +13,19 @@ from models.attention.gated_deltanet import GatedDeltaNet
 from models.attention.gla import GatedLinearAttention
 from models.attention.hgrn2 import HGRN2
 from models.attention.kda import KimiDeltaAttention
+from models.attention.latte import Latte
+from models.attention.luna import Luna
 from models.attention.mamba2 import Mamba2
 from models.attention.rwkv7 import RWKV7
 from models.ops import fla_kernels
 from models.ops.delta_rule import beta_delta_rule, delta_rule
 
 
-def recurrent(q, k, v, transition, scale, initial_state, output_final_state):
+def recurrent(q, k, v, transition, scale, initial_state=None, output_final_state=False):
     """S_t = transition(S_{t-1}, t) with k_t v_t' or what the transition adds, y_t = scale S_t' q_t."""
-    assert initial_state.dtype == torch.float32 and output_final_state
+    if initial_state is None:
+        initial_state = q.new_zeros(q.shape[0], *q.shape[2:], v.shape[-1])
+    assert initial_state.dtype == torch.float32
     state, rows = initial_state, []
     for t in range(q.shape[1]):
         state = transition(state, t)
@@ -39,6 +43,11 @@ def chunk_simple_gla(q, k, v, g=None, scale=None, **options):
     g = torch.zeros_like(q[..., 0]) if g is None else g
     assert g.shape == q.shape[:3] and k.shape == q.shape
     return chunk_gla(q, k, v, g[..., None].expand_as(q), scale, **options)
+
+
+def chunk_lightnet(q, k, v, scale=None):
+    total = torch.cat([k[:, :1], k.logcumsumexp(1)], 1)  # the first decay is of a state of zeros
+    return chunk_gla(q, (k - total[:, 1:]).exp(), v, total[:, :-1] - total[:, 1:], scale)
 
 
 def chunk_kda(q, k, v, g, beta, scale=None, **options):
@@ -78,7 +87,7 @@ def parallel_forgetting_attn(q, k, v, g, scale=None):
 
 
 LOOPS = [chunk_gla, chunk_simple_gla, chunk_kda, chunk_gated_delta_rule, chunk_delta_rule, chunk_dplr_delta_rule]
-LOOPS = {loop.__name__: loop for loop in [*LOOPS, parallel_forgetting_attn]}
+LOOPS = {loop.__name__: loop for loop in [*LOOPS, chunk_lightnet, parallel_forgetting_attn]}
 
 
 @pytest.fixture
@@ -106,6 +115,8 @@ LAYERS = [
     (KimiDeltaAttention, {}, "chunk_kda"),
     (RWKV7, {}, "chunk_dplr_delta_rule"),
     (ForgettingAttention, {}, "parallel_forgetting_attn"),
+    (Latte, {"latents": 8}, "chunk_lightnet"),
+    (Luna, {"slots": 4}, "chunk_simple_gla"),
 ]
 
 
@@ -118,7 +129,7 @@ def test_a_layer_is_the_same_function_with_kernels(called, monkeypatch, kind, op
         for parameter in layer.parameters():
             parameter += 0.1 * torch.randn_like(parameter)
     x, cotangent = torch.randn(2, 2, 70, 16).unbind(0)
-    padding = torch.arange(70) >= torch.tensor([[70], [60]]) if padded else None
+    padding = (torch.arange(70) - torch.tensor([[0], [5]])) % 70 >= torch.tensor([[70], [60]]) if padded else None
     results = []
     for switch in "01":
         monkeypatch.setenv(fla_kernels.SWITCH, switch)

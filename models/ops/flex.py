@@ -1,0 +1,134 @@
+"""torch's FlexAttention, for attention whose keys follow from positions, on CUDA: `resources.kernels=flex`.
+
+Its kernels keep no scores, in either direction, and skip blocks of 128 keys that no query of a block sees. Without it
+an operation computes tiles of scores, as it does on other devices, with dropout, in float64 and under torch.compile.
+The gradient of a bias is added up in no fixed order. The library is imported where it is used: that takes a second.
+
+    B batch, H heads, N query length, M key length, E head width
+"""
+
+import functools
+import os
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from models.ops.precision import autocast_disabled
+
+SWITCH = "LONGHAUL_FLEX"
+DEVICE = "cuda"
+SIZE = 128  # queries and keys of a block of the kernels
+
+
+class Span(NamedTuple):
+    """Query i sees the keys i - left to i + right; with `block`, those around the first token of its block of tokens.
+
+    `limit` is the most that a key may lie behind the query, `shared` the number of first keys that every query sees.
+    """
+
+    left: int
+    right: int
+    block: int = 1
+    limit: int | None = None
+    shared: int = 0
+
+    def first(self, i: Tensor) -> Tensor:
+        return i // self.block * self.block - self.left
+
+    def last(self, i: Tensor) -> Tensor:
+        last = i // self.block * self.block + self.right
+        return last if self.limit is None else torch.minimum(last, i + self.limit)
+
+
+def chosen(q: Tensor, dropout: float) -> bool:
+    """Whether FlexAttention was requested and computes this."""
+    wanted = os.environ.get(SWITCH) == "1" and q.device.type == DEVICE
+    return wanted and not dropout and q.dtype is not torch.float64 and not torch.compiler.is_compiling()
+
+
+def span_attention(
+    q: Tensor,
+    k: Tensor,
+    v: Tensor,
+    span: Span,
+    *,
+    bias: Tensor | None = None,
+    hidden: Tensor | None = None,
+    scale: float | None = None,
+) -> tuple[Tensor, Tensor]:
+    """q (B, H, N, E), k and v (B, H, M, E) -> (B, H, N, E) and the logarithms of the rows' sums (B, H, N).
+
+    `bias` (H, left + right + 1) belongs to keys by their distance, `hidden` (B, M) is True at hidden keys. A query that
+    sees no key gets zeros, and -inf.
+    """
+    blocks = _blocks_of_span(span, q.shape[2], k.shape[2], q.device)
+    return _attend(q, k, v, blocks, bias, span.left, hidden, scale)
+
+
+def table_attention(q: Tensor, k: Tensor, v: Tensor, table: Tensor, block: int, hidden: Tensor | None) -> Tensor:
+    """Blocks of `block` tokens, a divisor of 128, see the blocks for which `table` (B, H, G, G) is True."""
+    fill = -table.shape[-1] % (SIZE // block)
+    some = F.pad(table, (0, fill, 0, fill))
+    some = some.unflatten(3, (-1, SIZE // block)).any(4).unflatten(2, (-1, SIZE // block)).any(3)
+    blocks = _blocks(some, lambda b, h, i, j: table[b, h, i // block, j // block], q.shape[2], k.shape[2])
+    return _attend(q, k, v, blocks, None, 0, hidden, None)[0]
+
+
+def _attend(
+    q: Tensor,
+    k: Tensor,
+    v: Tensor,
+    blocks: Any,
+    bias: Tensor | None,
+    left: int,
+    hidden: Tensor | None,
+    scale: float | None,
+) -> tuple[Tensor, Tensor]:
+    widest = 0 if bias is None else bias.shape[1] - 1
+
+    def score(score: Tensor, b: Tensor, h: Tensor, i: Tensor, j: Tensor) -> Tensor:
+        if bias is not None:
+            score = score + bias[h, (j - i + left).clamp(0, widest)]
+        return score if hidden is None else torch.where(hidden[b, j], float("-inf"), score)
+
+    from torch.nn.attention.flex_attention import AuxRequest
+
+    modified = score if bias is not None or hidden is not None else None
+    with autocast_disabled(q):
+        out, aux = _compiled()(
+            *(q, k.to(q.dtype), v.to(q.dtype)),
+            score_mod=modified,
+            block_mask=blocks,
+            scale=scale,
+            return_aux=AuxRequest(lse=True),
+        )
+    return out, aux.lse
+
+
+@functools.cache
+def _compiled() -> Callable[..., tuple[Tensor, NamedTuple]]:
+    from torch.nn.attention.flex_attention import flex_attention
+
+    return torch.compile(flex_attention)
+
+
+@functools.lru_cache(maxsize=16)
+def _blocks_of_span(span: Span, queries: int, keys: int, device: torch.device) -> Any:
+    def visible(b: Tensor, h: Tensor, i: Tensor, j: Tensor) -> Tensor:
+        return (j >= span.first(i)) & (j <= span.last(i)) | (j < span.shared)
+
+    i, j = (torch.arange(0, n, SIZE, device=device) for n in (queries, keys))
+    i, j = i[:, None], j[None]
+    some = (j + SIZE > span.first(i)) & (j <= span.last(i + SIZE - 1)) | (j < span.shared)
+    return _blocks(some[None, None], visible, queries, keys)
+
+
+def _blocks(some: Tensor, visible: Callable[..., Tensor], queries: int, keys: int) -> Any:
+    """The blocks of 128 keys with a visible one, (B or 1, H or 1, G, G), as lists in ascending order."""
+    from torch.nn.attention.flex_attention import BlockMask
+
+    count, listed = some.sum(-1, dtype=torch.int32), some.int().argsort(dim=-1, descending=True, stable=True).int()
+    return BlockMask.from_kv_blocks(count, listed, BLOCK_SIZE=SIZE, mask_mod=visible, seq_lengths=(queries, keys))

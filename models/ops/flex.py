@@ -45,8 +45,9 @@ class Span(NamedTuple):
 
 def chosen(q: Tensor, dropout: float) -> bool:
     """Whether FlexAttention was requested and computes this."""
-    wanted = os.environ.get(SWITCH) == "1" and q.device.type == DEVICE
-    return wanted and not dropout and q.dtype is not torch.float64 and not torch.compiler.is_compiling()
+    if torch.compiler.is_compiling() or os.environ.get(SWITCH) != "1":
+        return False
+    return q.device.type == DEVICE and not dropout and q.dtype is not torch.float64
 
 
 def span_attention(

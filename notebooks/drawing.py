@@ -22,7 +22,6 @@ from harness.report.plots import style
 from harness.report.plots.style import INK
 
 COLOURS = ("#FFFFFF", "#F2CF66", "#5BA3D6", "#17375E")  # of levels; each is darker than the one before
-FAINT = "#A8A8A8"
 
 
 def begin(seed: int = 0) -> None:
@@ -150,7 +149,7 @@ def graph(
 ) -> None:  # fmt: skip
     """Boxes at their places (x to the right, y upwards), and an arrow for each edge (from, to).
 
-    Spaces around a name tell two boxes apart. `marked` boxes have a colour, `faint` edges are grey. With `weights` an
+    Spaces around a name tell two boxes apart. `marked` boxes have a colour, `faint` edges are pale. With `weights` an
     edge is a line without ends, as wide as its weight. An edge that would go through a box bends.
     """
     axis.axis("off")
@@ -160,13 +159,14 @@ def graph(
     boxes = {}
     for name, place in places.items():
         box = {"boxstyle": "round,pad=0.4", "fc": COLOURS[name in marked], "ec": INK, "lw": 0.8}
-        boxes[name] = axis.text(*place, name.strip(), ha="center", va="center", fontsize=7, bbox=box).get_bbox_patch()
+        text = axis.text(*place, name.strip(), color="0.1", ha="center", va="center", fontsize=7, bbox=box)
+        boxes[name] = text.get_bbox_patch()
     for start, end in edges:
         (x, y), (u, v) = places[start], places[end]
         between = (p for name, p in places.items() if name not in (start, end) and min(y, v) < p[1] < max(y, v))
         bent = weights is None and any(abs(x + (u - x) * (q - y) / (v - y) - p) < 0.2 for p, q in between)
         width = 0.7 if weights is None else 0.25 + 2.6 * weights[start, end]
         look = {"arrowstyle": "-" if weights else "-|>", "lw": width, "shrinkA": 0, "shrinkB": 0}
-        look |= {"color": FAINT if (start, end) in faint else INK}
+        look |= {"color": INK, "alpha": 0.4 if (start, end) in faint else 1.0}
         look |= {"connectionstyle": f"arc3,rad={0.8 * bent}", "patchA": boxes[start], "patchB": boxes[end]}
-        axis.annotate("", (u, v), (x, y), arrowprops=look, zorder=1)
+        axis.annotate("", (u, v), (x, y), arrowprops=look, zorder=4)  # after the boxes: it ends where they do

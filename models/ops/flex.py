@@ -35,12 +35,13 @@ class Span(NamedTuple):
     limit: int | None = None
     shared: int = 0
 
-    def first(self, i: Tensor) -> Tensor:
-        return i // self.block * self.block - self.left
-
-    def last(self, i: Tensor) -> Tensor:
-        last = i // self.block * self.block + self.right
-        return last if self.limit is None else torch.minimum(last, i + self.limit)
+    def reaches(self, i: Tensor, j: Tensor, size: int = 1) -> Tensor:
+        """Whether one of `size` queries from i on may see one of `size` keys from j on."""
+        begin, end = i // self.block * self.block, (i + size - 1) // self.block * self.block
+        seen = (j + size > begin - self.left) & (j <= end + self.right)
+        if self.limit is not None:
+            seen = seen & (j < i + size + self.limit)
+        return seen | (j < self.shared) if self.shared else seen
 
 
 def chosen(q: Tensor, dropout: float) -> bool:
@@ -118,13 +119,9 @@ def _compiled() -> Callable[..., tuple[Tensor, NamedTuple]]:
 
 @functools.lru_cache(maxsize=16)
 def _blocks_of_span(span: Span, queries: int, keys: int, device: torch.device) -> Any:
-    def visible(b: Tensor, h: Tensor, i: Tensor, j: Tensor) -> Tensor:
-        return (j >= span.first(i)) & (j <= span.last(i)) | (j < span.shared)
-
     i, j = (torch.arange(0, n, SIZE, device=device) for n in (queries, keys))
-    i, j = i[:, None], j[None]
-    some = (j + SIZE > span.first(i)) & (j <= span.last(i + SIZE - 1)) | (j < span.shared)
-    return _blocks(some[None, None], visible, queries, keys)
+    some = span.reaches(i[:, None], j, SIZE)
+    return _blocks(some[None, None], lambda b, h, i, j: span.reaches(i, j), queries, keys)
 
 
 def _blocks(some: Tensor, visible: Callable[..., Tensor], queries: int, keys: int) -> Any:

@@ -143,6 +143,15 @@ def masked_override(override: str) -> str:
     return masked(override)
 
 
+def with_masked_keys(node: Any) -> Any:
+    """Nested mappings and lists without the values of keys that are named like secrets, and users in addresses."""
+    if isinstance(node, list):
+        return [with_masked_keys(value) for value in node]
+    if not isinstance(node, dict):
+        return ADDRESS_USER.sub(f"//{MASK}@", node) if isinstance(node, str) and "@" in node else node
+    return {key: MASK if is_secret(key, value) else with_masked_keys(value) for key, value in node.items()}
+
+
 def first_noted(node: Any, path: str = "") -> str | None:
     """The key of the first text in nested mappings and lists that contains a noted value; None if no text does."""
     if not _noted:

@@ -40,7 +40,7 @@ from harness.training.process import (
     requeue_own_job,
     warned_of_limit,
 )
-from harness.training.run_cell import CellRequest, CellResult, is_done, report_line
+from harness.training.run_cell import CellRequest, CellResult, report_line
 
 HERE = "here"
 SKIPPED_S = 0.5  # a cell that takes less was done already
@@ -173,12 +173,13 @@ def run_workers(requests: Sequence[CellRequest], cfg: DictConfig) -> Iterator[Ce
 
     A level starts when all cells of the levels below it have ended.
     """
+    at_once = min(cfg.n_jobs, len(requests))
+    expected = expected_s(requests, at_once)
     folder = serialized_cell.new_folder(folder_below(cfg.paths.outputs, "sweeps"))
     cells = [serialized_cell.write(folder / f"{number:04d}.yaml", request) for number, request in enumerate(requests)]
     with warned_of_limit(cfg.cluster.signal_s), catch_stop_signals() as stop_signal, Progress() as progress:
-        at_once = min(cfg.n_jobs, len(requests))
         progress.say(f"{len(requests)} cell{'s' if len(requests) > 1 else ''}, {at_once} at once · {folder}")
-        ended, expected = 0, expected_s(requests, at_once)  # ended: cells of the levels below
+        ended = 0  # cells of the levels below
 
         def show(done: int, running: int) -> None:
             progress.update("cells", ended + done, len(cells), f"{running} running", expected)
@@ -252,7 +253,7 @@ def score_lines(cells: Sequence[CellRequest], ran: Collection[str]) -> list[tupl
     for (row, task, *_), of_row in rows.items():
         has_run = ran & {str(request.cell) for request in of_row}
         paths = [request.cell.record_path(request.cfg) for request in of_row if has_run]
-        if not (records := [record.read(path) for path in paths if is_done(str(path))]):
+        if not (records := [record.read(path) for path in paths if record.is_done(path)]):
             continue
         scores = [record.score_of(entries) for entries in records]
         mean, ends = f"{statistics.fmean(scores):.4g}", f"{min(scores):.4g} to {max(scores):.4g}"

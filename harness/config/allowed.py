@@ -10,13 +10,12 @@ identity (`harness.config.cell`), and Lightning's Trainer takes further settings
 
 import importlib
 import inspect
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Annotated, Any, Literal
 
 from omegaconf import DictConfig
 from pydantic import AfterValidator, Field
 
-from harness.config.plain import walk
 from harness.config.validation import StrictModel, parse
 from harness.errors import UsageError, one_line, same_name
 
@@ -51,9 +50,9 @@ PLACES = {
 MEANT = "a model, backbone or task of this project, torch.optim, or a logger of Lightning, each at its own key"
 
 
-def check_targets(config: Any, where: str, trusted: Sequence[str] = ()) -> None:
-    """Raises UsageError for a forbidden `_target_` at any depth. `where` is the config's key."""
-    for key, value in walk(config, where):
+def check_targets(entries: Iterable[tuple[str, Any]], trusted: Sequence[str] = ()) -> None:
+    """Raises UsageError for a forbidden `_target_` among the entries of a configuration (`plain.walk`)."""
+    for key, value in entries:
         path, _, last = key.rpartition(".")
         name = str(value)
         if last == "_target_" and not (

@@ -32,7 +32,7 @@ from harness.config.schema import (
     names_of,
 )
 from harness.errors import UsageError
-from harness.masking import ADDRESS_USER, MASK, first_noted, is_secret
+from harness.masking import first_noted, with_masked_keys
 
 IDENTITY = ("model", "task", "backbone", "train", "protocol", "budget")  # and the seed
 # folders, ways to compute the same numbers, and defaults of other budgets
@@ -127,14 +127,15 @@ def identifying_config(cfg: DictConfig, alone: Collection[str] = ()) -> dict[str
 
 def identifying_parts(config: dict[str, Any]) -> dict[str, Any]:
     """The canonical form of resolved parts. Raises UsageError."""
-    check_names(config)
     config = canonical(config)
+    check_names(config)
     for group, part in config.items():
         without_unset(part, IDENTITY_WHEN_SET.get(group, ()))
         if group in PARTS:
             make_identifying(part, f"{group}.")
         for key in NOT_IDENTITY[group]:
             part.pop(key, None)
+    config = with_masked_keys(config)
     if secret := first_noted(config):
         reads = "the value of an environment variable, which no record may show"
         raise UsageError(f"{secret} contains {reads}: type the value itself, or leave it out")
@@ -154,16 +155,13 @@ def require_same_files(cell: Cell, cfg: DictConfig) -> None:
 def canonical(config: Any) -> Any:
     """The configuration with each `_target_` of this project reduced to the name of the class or function.
 
-    Targets in other packages keep their import paths. Secrets are masked.
+    Targets in other packages keep their import paths.
     """
     if isinstance(config, list):
         return [canonical(value) for value in config]
     if not isinstance(config, dict):
-        return ADDRESS_USER.sub(f"//{MASK}@", config) if isinstance(config, str) and "@" in config else config
-    return {
-        key: class_name(value) if key == "_target_" else MASK if is_secret(key, value) else canonical(value)
-        for key, value in config.items()
-    }
+        return config
+    return {key: class_name(value) if key == "_target_" else canonical(value) for key, value in config.items()}
 
 
 def class_name(target: Any) -> Any:

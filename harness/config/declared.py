@@ -43,7 +43,7 @@ from harness.config.plain import family
 from harness.config.schema import DECLARES, Bound
 from harness.config.source_code import source_digest
 from harness.config.validation import StrictModel, TupleOf, parse
-from harness.errors import UsageError
+from harness.errors import UsageError, one_line
 from tasks.checks import DataError
 from tasks.file_digests import path_identity
 
@@ -198,6 +198,12 @@ def missing_file(cfg: DictConfig) -> Path | None:
     paths: list[Path] = []
     map_paths(cfg.task, lambda path: paths.append(Path(path).expanduser()))
     return next((path for path in paths if not path.exists()), None)
+
+
+def explained(error: Exception, cfg: DictConfig) -> str:
+    """An error in one line; for a missing file, also its origin and a stand-in."""
+    missing = missing_file(cfg)
+    return missing_file_message(missing, cfg) if missing and str(missing) in str(error) else one_line(error)
 
 
 def missing_file_message(path: Path, cfg: DictConfig) -> str:

@@ -20,7 +20,7 @@ from omegaconf import MISSING
 from pydantic import ConfigDict, PydanticUserError, TypeAdapter, ValidationError
 
 from harness.config.allowed import check_targets
-from harness.config.plain import resolved
+from harness.config.plain import resolved, walk
 from harness.errors import UsageError, did_you_mean, one_line
 
 WORDS = ("_target_", "_args_", "_partial_")
@@ -40,7 +40,8 @@ def target(config: Any, where: str, trusted: Sequence[str] = ()) -> partial:
     config = resolved(config)
     if config.get("_target_", MISSING) == MISSING:
         raise UsageError(f"{where}._target_ has no value: add {where}._target_=package.module.Class to the command")
-    check_targets(config, where, trusted)
+    entries = walk(config, where)
+    check_targets(entries, trusted)
     return bound(config, where)
 
 

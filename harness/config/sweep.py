@@ -27,7 +27,7 @@ from harness.config.option_files import default_protocol
 from harness.config.overrides import key_of, to_overrides, typed_values
 from harness.config.schema import Bound
 from harness.config.search import RATE, TRIAL, Choice, Pair, Search, Trial, decide, learning_rate, search_of
-from harness.config.table_rows import Row, cell_settings, has_cells, row, row_hours, runs, task_columns
+from harness.config.table_rows import Row, cell_settings, has_cells, hours_of_run, row, task_columns
 from harness.config.untrusted import check_shared
 from harness.config.validation import StrictModel, TupleOf, parse, shortened
 from harness.config.variants import Variants, VariedConfig
@@ -221,7 +221,7 @@ def expand_table(
     seeds = [cfg.seed] if "seed" in typed else list(map(int, table.seeds))
     if not seeds:
         raise UsageError("table.seeds is empty")
-    runs_of_row = runs((column.task, column.get("set", {})) for column in task_columns(table).values())
+    published = hours_of_run(table)
     absent: dict[str, str] = {}
     cells: dict[tuple[str, ...], list[PlannedCell]] = {}  # overrides -> one cell per seed, after its trials
     searches = validation is not None and RATE not in typed and table.get("search", True)
@@ -250,7 +250,7 @@ def expand_table(
                 continue
         hours = None
         if cfg.budget.name == "paper" and table.get("gpu_hours"):
-            hours = row_hours(table.gpu_hours, table_row.protocol) / runs_of_row
+            hours = published(table_row.protocol)
         if search is None:
             cells[words] = planned_cells(words, varied, {}, seeds, hours)
             continue

@@ -19,7 +19,7 @@ import functools
 import json
 import re
 import sys
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Annotated, Any
 
 from omegaconf import DictConfig, OmegaConf
@@ -228,6 +228,12 @@ def task_columns(table: DictConfig) -> dict[str, DictConfig]:
     return {name: column for name, column in table.columns.items() if "task" in column}
 
 
+def hours_of_run(table: DictConfig) -> Callable[[str], float]:
+    """GPU-hours of one run, by the protocol of its row, whose hours its runs share."""
+    number = runs((column.task, column.get("set", {})) for column in task_columns(table).values())
+    return lambda protocol: row_hours(table.gpu_hours, protocol) / number
+
+
 @functools.cache
 def published_hours(task: str, protocol: str) -> float | None:
     """GPU-hours of one run of a task, from the first table that has the task under this protocol."""
@@ -236,5 +242,5 @@ def published_hours(task: str, protocol: str) -> float | None:
         columns = task_columns(table).values() if table.get("gpu_hours") else ()
         rows = [row(raw, table.protocol) for raw in table.rows.values()] if columns else []
         if any(column.task == task for column in columns) and any(row.protocol == protocol for row in rows):
-            return row_hours(table.gpu_hours, protocol) / runs((c.task, c.get("set", {})) for c in columns)
+            return hours_of_run(table)(protocol)
     return None

@@ -71,6 +71,13 @@ def read(path: str | os.PathLike[str], *, follow: bool = False, valid_sha256: st
     return record
 
 
+def is_done(path: str | os.PathLike[str]) -> bool:
+    try:
+        return Path(path).exists() and read(path)["status"] == "done"
+    except RecordError:
+        return False
+
+
 def load_json(path: Path) -> Any:
     """What a file holds, of any version. Raises RecordError without the file's name."""
     return load(path)[0]

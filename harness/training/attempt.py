@@ -53,7 +53,7 @@ from harness.config.plain import resolved
 from harness.config.schema import Rule
 from harness.config.variants import changes
 from harness.errors import UsageError, one_line
-from harness.masking import masked_texts
+from harness.masking import masked_texts, with_masked_keys
 from harness.progress import Progress
 from harness.records import provenance, record
 from harness.records.machine import keep_freed_memory, release_freed_memory
@@ -350,7 +350,7 @@ class Attempt:
         device = self.trainer.strategy.root_device if self.trainer else torch.device("cpu")
         leak = select.rule is Rule.best_test
         leak |= select.rule is Rule.best_val and self.data is not None and validates_on_test(task)
-        trainer = masked_texts(canonical(resolved(cfg.trainer)))
+        trainer = masked_texts(with_masked_keys(canonical(resolved(cfg.trainer))))
         return {
             "schema_version": record.SCHEMA_VERSION,
             "cell": self.cell.names(),

@@ -3,11 +3,12 @@
 import json
 from collections.abc import Sequence
 
-from harness.config.declared import missing_file, missing_file_message
+from harness.config.declared import explained, missing_file, missing_file_message
 from harness.errors import UsageError
 from harness.progress import Progress, announce_torch
+from harness.records.record import is_done
 from harness.training.process import group
-from harness.training.run_cell import CellRequest, CellResult, explained, is_done
+from harness.training.run_cell import CellRequest, CellResult
 
 
 def refused_at_once(requests: Sequence[CellRequest]) -> dict[str, CellResult]:
@@ -21,7 +22,7 @@ def refused_at_once(requests: Sequence[CellRequest]) -> dict[str, CellResult]:
     for request in requests:
         cell, cfg = request.cell, request.cfg
         missing, waits = missing_file(cfg), not all(is_done(first.record) for first in request.depends_on)
-        if not (missing or waits) or is_done(str(cell.record_path(cfg))):
+        if not (missing or waits) or is_done(cell.record_path(cfg)):
             continue
         same = {name: value for name, value in cell.config.items() if name not in ("seed", "dependencies")}
         key = str(missing or json.dumps(same))

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 from omegaconf import DictConfig
 
 from harness.config.cell import Cell
-from harness.config.declared import missing_file, missing_file_message
+from harness.config.declared import explained
 from harness.config.places import ROOT
 from harness.config.schema import Rerun
 from harness.config.source_code import code_of
@@ -153,7 +153,7 @@ def earlier_attempt(request: CellRequest, run_dir: RunDirectory, path: Path) -> 
         of_this_request = begun is not None and begun.ended and begun.since >= request.since
         return EarlierAttempt(entries, resumable, of_this_request)
     weights = chosen_weights(run_dir, entries)
-    lost = not weights.exists() and not all(map(is_done, request.dependents))
+    lost = not weights.exists() and not all(map(record.is_done, request.dependents))
     return EarlierAttempt(entries, lost_weights=weights if lost else None)
 
 
@@ -170,13 +170,6 @@ def settle(run_dir: RunDirectory, record_path: Path) -> None:
             if (begun := run_dir.last_attempt()) and not run_dir.has_checkpoint:
                 run_dir.end(begun.since)
             run_dir.release()
-
-
-def is_done(record_path: str) -> bool:
-    try:
-        return Path(record_path).exists() and record.read(record_path)["status"] == "done"
-    except record.RecordError:
-        return False
 
 
 def earlier_result(request: CellRequest, path: Path, earlier: EarlierAttempt) -> CellResult | None:
@@ -205,7 +198,7 @@ def missing_dependency(request: CellRequest, earlier: EarlierAttempt) -> CellRes
     """A result that names the cell to be done first; None if all dependencies are done."""
     for dependency in request.depends_on:
         name, detail = dependency.name, None
-        if not is_done(dependency.record):
+        if not record.is_done(dependency.record):
             detail = f"depends on {name}, which is not done ({dependency.record}); do=status says why"
         elif dependency.weights and not earlier.resumable and not dependency.weights_path.exists():
             detail = f"starts from the weights of {name}, which are gone ({dependency.weights_path})"
@@ -291,12 +284,6 @@ def _run(
             with rare_garbage_collection():  # it imports scikit-learn
                 attempt.measure_baselines(progress)
         return CellResult(str(cell), "done", 0, f"{record.score_text(entries)} · {record_path}")
-
-
-def explained(error: Exception, cfg: DictConfig) -> str:
-    """An error in one line; for a missing file, also its origin and a stand-in."""
-    missing = missing_file(cfg)
-    return missing_file_message(missing, cfg) if missing and str(missing) in str(error) else one_line(error)
 
 
 def _storage_failed(attempt: "Attempt", error: Exception) -> CellResult:

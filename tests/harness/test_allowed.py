@@ -7,6 +7,7 @@ import pytest
 
 from harness.config.allowed import check_targets, is_allowed
 from harness.config.instantiate import instantiate
+from harness.config.plain import walk
 from harness.errors import UsageError
 from tests.helpers.hostile import HOSTILE_TARGETS
 
@@ -22,8 +23,8 @@ def test_what_acts_is_not_built():
 def test_targets_are_found_at_any_depth():
     nested = {"a": [{"b": {"c": [[{"_target_": "os.system"}]]}}]}
     with pytest.raises(UsageError, match=r"model\.a\[0\]\.b\.c\[0\]\[0\]: _target_ 'os\.system' may not be built"):
-        check_targets(nested, "model")
-    check_targets(nested, "model", ["os"])
+        check_targets(walk(nested, "model"))
+    check_targets(walk(nested, "model"), ["os"])
 
 
 def test_a_target_of_this_project_names_the_defining_module():
@@ -45,11 +46,11 @@ def test_a_target_of_this_project_names_the_defining_module():
 )
 def test_a_class_stands_only_at_the_key_of_its_kind(name, place):
     assert is_allowed(name)
-    check_targets({"_target_": name}, place)
+    check_targets(walk({"_target_": name}, place))
     kind = "model" if place.startswith("backbone") else place.split(".c")[0]
     for other in {"model", "task", "train.optimizer", "train.schedule", "trainer", "logger"} - {kind}:
         with pytest.raises(UsageError, match="each at its own key"):
-            check_targets({"x": [{"_target_": name}]}, other)
+            check_targets(walk({"x": [{"_target_": name}]}, other))
 
 
 TORCH = ["torch"]  # trusted

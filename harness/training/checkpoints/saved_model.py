@@ -29,7 +29,7 @@ from harness.config.declared import declared, map_paths
 from harness.config.overrides import key_of, to_overrides
 from harness.config.own_files import check_files, files_outside
 from harness.config.places import folder_below
-from harness.config.plain import resolved
+from harness.config.plain import resolved, walk
 from harness.config.schema import LARGEST_SEED, NAME, PARTS, check_sizes
 from harness.config.untrusted import SHARED, check_shared
 from harness.errors import UsageError, in_markdown, one_line, shown, with_known_arguments
@@ -275,7 +275,7 @@ def load_exported(folder: Path, cfg: DictConfig, typed: Mapping[str, str]) -> Sa
         }
         config["task"] |= {"data_root": cfg.paths.data} if "data_root" in config["task"] else {}
         for part in PARTS:
-            check_targets(config[part], part, list(cfg.trusted_packages))
+            check_targets(walk(config[part], part), list(cfg.trusted_packages))
         check_files(files_outside(config, cfg.paths), typed)
         with safe_open(folder / WEIGHTS, "pt"):  # a file of weights, before a model is built for it
             size = (folder / WEIGHTS).stat().st_size

@@ -25,7 +25,7 @@ MEASURED_S, MEASURED_UPDATES = 10.0, 3  # the first measurement covers at least 
 
 def longest(overrides: Iterable[str]) -> float | None:
     """The longest duration of a run on the CPU in seconds; None, no limit, if its budget was typed."""
-    return None if "budget" in typed_values(overrides) else LONGEST_S
+    return None if any(override.lstrip("+").startswith("budget=") for override in overrides) else LONGEST_S
 
 
 def refuse_long_run(cell: Cell, folder: Path, overrides: Iterable[str], longest_s: float) -> None:

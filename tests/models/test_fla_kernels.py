@@ -19,6 +19,7 @@ from models.attention.mamba2 import Mamba2
 from models.attention.rwkv7 import RWKV7
 from models.ops import fla_kernels
 from models.ops.delta_rule import beta_delta_rule, delta_rule
+from tests.helpers.kernels import with_and_without
 
 
 def recurrent(q, k, v, transition, scale, initial_state=None, output_final_state=False):
@@ -125,23 +126,10 @@ LAYERS = [
 def test_a_layer_is_the_same_function_with_kernels(called, monkeypatch, kind, options, kernel, padded):
     torch.manual_seed(0)
     layer = kind(16, 2, pattern="causal_self", max_length=70, **options)
-    with torch.no_grad():
-        for parameter in layer.parameters():
-            parameter += 0.1 * torch.randn_like(parameter)
-    x, cotangent = torch.randn(2, 2, 70, 16).unbind(0)
     padding = (torch.arange(70) - torch.tensor([[0], [5]])) % 70 >= torch.tensor([[70], [60]]) if padded else None
-    results = []
-    for switch in "01":
-        monkeypatch.setenv(fla_kernels.SWITCH, switch)
-        leaves = [x.clone().requires_grad_(), *layer.parameters()]
-        y = layer(leaves[0], key_padding_mask=padding)[0]
-        y = y if padding is None else y.masked_fill(padding[..., None], 0.0)
-        results.append([y.detach(), *torch.autograd.grad(y, leaves, cotangent, allow_unused=True)])
+    for theirs, ours in with_and_without(layer, fla_kernels.SWITCH, padding, monkeypatch, batch=2, length=70):
+        torch.testing.assert_close(theirs, ours, atol=2e-4, rtol=0.0)
     assert called == {kernel}
-    for ours, theirs in zip(*results, strict=True):
-        if ours is not None:
-            scale = float(ours.abs().max())
-            torch.testing.assert_close(theirs / scale, ours / scale, atol=2e-4, rtol=0.0)
 
 
 def heads(count, width=8, length=9):

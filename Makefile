@@ -10,7 +10,7 @@ INSTALL = UV_FIND_LINKS="$(LINKS)" UV_COMPILE_BYTECODE=1 $(BIN)/uv pip install -
 .PHONY: help setup demo test slurm oldest newest lint check notebooks site docs gpu paper lock clean
 
 help:
-	@echo "make demo    LAVO, softmax attention and no mixing on ListOps (five minutes on two cores): a verdict and a picture"
+	@echo "make demo    LAVO, softmax attention and no mixing on ListOps (two minutes on two cores): a verdict and a picture"
 	@echo "make test    the fast tests; make test MARK=slow for the long ones, make slurm for those with a SLURM"
 	@echo "make lint    ruff            make check   do the committed tables follow from the records?"
 	@echo "make site    documentation and results as one site, below outputs/site; it opens from a file;"

@@ -147,8 +147,12 @@ class Attention(nn.Module):
         `key_padding_mask` (B, N) or (B, M) is True at padding, as in torch.nn.MultiheadAttention; rows of padded
         queries have no meaning but are finite (D-32). A context that is all padding is not read: output and gradients
         are finite and do not depend on it (D-47). `carry` comes from the previous layer; it is returned, changed or
-        not, for the next one.
+        not, for the next one. A method that passes it on defines `mix_tokens` alone.
         """
+        return self.mix_tokens(x, self.source(x, context), key_padding_mask), carry
+
+    def mix_tokens(self, x: Tensor, source: Tensor, key_padding_mask: Tensor | None) -> Tensor:
+        """`forward` without the carry: x (B, N, D), the context (B, M, D) or x again, mask (B, M) -> (B, N, D)."""
         raise NotImplementedError
 
     def optimizer_options(self) -> dict[str, dict[str, float]]:
@@ -315,12 +319,9 @@ class MultiHead(Attention):
         """(B, N, D) -> (B, H, N, E)."""
         return split_heads(linear(x), self.head_dim)
 
-    def forward(
-        self, x: Tensor, context: Tensor | None = None, *, key_padding_mask: Tensor | None = None, carry: Any = None
-    ) -> tuple[Tensor, Any]:
-        source = self.source(x, context)
+    def mix_tokens(self, x: Tensor, source: Tensor, key_padding_mask: Tensor | None) -> Tensor:
         q, k, v = self.project(self.q_proj, x), self.project(self.k_proj, source), self.project(self.v_proj, source)
-        return self.out_proj(merge_heads(self.attend(q, k, v, key_padding_mask))), carry
+        return self.out_proj(merge_heads(self.attend(q, k, v, key_padding_mask)))
 
     def context_state(self, context: Tensor, key_padding_mask: Tensor | None, carry: Any) -> State:
         k, v = self.project(self.k_proj, context), self.project(self.v_proj, context)

@@ -99,13 +99,10 @@ class HGRN2(Attention):
         """y (B, N, D) in the type of x from o (B, H, N, E)."""
         return self.out_proj(upcast_rms_norm(self.norm, merge_heads(o)).to(x.dtype))
 
-    def forward(
-        self, x: Tensor, context: Tensor | None = None, *, key_padding_mask: Tensor | None = None, carry: Any = None
-    ) -> tuple[Tensor, Any]:
-        x = self.source(x, context)
+    def mix_tokens(self, x: Tensor, source: Tensor, key_padding_mask: Tensor | None) -> Tensor:
         parts, _ = self.project(x, padding=key_padding_mask)
         o, _ = gated_linear_attention(*parts, final_state=False, key_padding_mask=key_padding_mask)
-        return self.write(x, o), carry
+        return self.write(x, o)
 
     def empty_state(self, batch: int) -> State:
         """S (B, H, E, E), and the last inputs of the convolution."""

@@ -71,17 +71,14 @@ class PlainModule(Attention):
         self.module = build(module, keywords)
         self.takes_mask = MASK in inspect.signature(self.module.forward).parameters
 
-    def forward(
-        self, x: Tensor, context: Tensor | None = None, *, key_padding_mask: Tensor | None = None, carry: Any = None
-    ) -> tuple[Tensor, Any]:
-        x = self.source(x, context)
+    def mix_tokens(self, x: Tensor, source: Tensor, key_padding_mask: Tensor | None) -> Tensor:
         if key_padding_mask is None:
-            return self.module(x), carry
+            return self.module(x)
         if self.takes_mask:
-            return self.module(x, **{MASK: key_padding_mask}), carry
+            return self.module(x, **{MASK: key_padding_mask})
         if self.measured.minds_padding:
-            return self.by_length(x, ~key_padding_mask), carry
-        return self.module(x.masked_fill(key_padding_mask[..., None], 0)), carry
+            return self.by_length(x, ~key_padding_mask)
+        return self.module(x.masked_fill(key_padding_mask[..., None], 0))
 
     def by_length(self, x: Tensor, kept: Tensor) -> Tensor:
         """The rows of each length together, without their padding; zeros at padding. `kept` (B, N): no padding."""

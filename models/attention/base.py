@@ -65,7 +65,7 @@ class Attention(nn.Module):
     linear: bool = True
     # False if the method forms no attention weights that dropout could drop
     has_weights: bool = True
-    # True if the method gates the residual stream: `forward` and `step` then take it as `residual`, by default x
+    # True if the method gates the residual stream: it then takes it as `residual`, which is x by default
     gates_residual: ClassVar[bool] = False
 
     def __init_subclass__(cls, **keywords: Any):
@@ -140,7 +140,13 @@ class Attention(nn.Module):
         return x if context is None else context
 
     def forward(
-        self, x: Tensor, context: Tensor | None = None, *, key_padding_mask: Tensor | None = None, carry: Any = None
+        self,
+        x: Tensor,
+        context: Tensor | None = None,
+        *,
+        key_padding_mask: Tensor | None = None,
+        carry: Any = None,
+        residual: Tensor | None = None,
     ) -> tuple[Tensor, Any]:
         """Mix x (B, N, D) over itself, or over context (B, M, D) in the cross patterns.
 
@@ -149,7 +155,8 @@ class Attention(nn.Module):
         are finite and do not depend on it (D-47). `carry` comes from the previous layer; it is returned, changed or
         not, for the next one. A method that passes it on defines `mix_tokens` alone.
         """
-        return self.mix_tokens(x, self.source(x, context), key_padding_mask), carry
+        gated = {"residual": x if residual is None else residual} if self.gates_residual else {}
+        return self.mix_tokens(x, self.source(x, context), key_padding_mask, **gated), carry
 
     def mix_tokens(self, x: Tensor, source: Tensor, key_padding_mask: Tensor | None) -> Tensor:
         """`forward` without the carry: x (B, N, D), the context (B, M, D) or x again, mask (B, M) -> (B, N, D)."""

@@ -75,8 +75,7 @@ class RetNet(Attention):
         super().__init__(dim, heads, **options)
         if self.head_dim % 2:
             raise ValueError(f"retention turns pairs of channels: the head width {self.head_dim} is odd")
-        if value_factor < 1:
-            raise ValueError(f"retention's value_factor is 1 or more, not {value_factor}")
+        self.check_sizes(value_factor=value_factor)
         self.value_dim, self.divide_scores = self.head_dim * value_factor, divide_scores
         self.linear = not divide_scores
         wide = dim * value_factor

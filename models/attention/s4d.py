@@ -57,8 +57,7 @@ class S4D(Attention):
         super().__init__(dim, heads, **options)
         if d_state < 2 or d_state % 2:
             raise ValueError(f"S4D's modes come in conjugate pairs: d_state is even and positive, not {d_state}")
-        if channels < 1:
-            raise ValueError(f"S4D has 1 channel or more, not {channels}")
+        self.check_sizes(channels=channels)
         self.channels, self.bidirectional = channels, bidirectional and not self.pattern.causal
         self.slow_lr = slow_lr
         kernels = 2 * channels if self.bidirectional else channels

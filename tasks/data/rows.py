@@ -61,7 +61,10 @@ def tables(path: Path) -> dict[str, list[Table]]:
         raise DataError(
             f"{path}: {stray[0]} begins with none of {', '.join(SPLIT_NAMES)}", "rename it, or move it away"
         )
-    return by_split((name if has_splits else ALL, table) for name, table in named)
+    by_split: dict[str, list[Table]] = {}
+    for name, table in named:
+        by_split.setdefault(name if has_splits else ALL, []).append(table)
+    return by_split
 
 
 def folders_in(path: Path, names: Iterable[str]) -> list[Path]:
@@ -70,13 +73,6 @@ def folders_in(path: Path, names: Iterable[str]) -> list[Path]:
     if outside := [folder for folder in folders if not folder.resolve().is_relative_to(path.resolve())]:
         raise DataError(f"{outside[0]}: a link that leads out of its folder", "move the folder there")
     return folders
-
-
-def by_split(named: Any) -> dict[str, list[Table]]:
-    grouped: dict[str, list[Table]] = {}
-    for name, table in named:
-        grouped.setdefault(name, []).append(table)
-    return grouped
 
 
 def table_of(file: Path) -> Table:

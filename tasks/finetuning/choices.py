@@ -23,6 +23,7 @@ from torch import Tensor
 from tasks.base import FinalEvaluation, Predictor
 from tasks.checks import DataError, Progress
 from tasks.data.rows import json_rows
+from tasks.data.splits import Chosen
 from tasks.finetuning import tables
 from tasks.finetuning.cooccurrence import Cooccurrence
 from tasks.finetuning.labelled_texts import LabelledText, LabelledTexts, different_pieces
@@ -94,7 +95,7 @@ class RACE(Choice):
         """The test examples of each level, if the data name the levels."""
         groups = self._found["test"].labels[:: self.texts, 1]
         numbers = {level: np.flatnonzero(groups == i) for i, level in enumerate(LEVELS, 1)}
-        return [FinalEvaluation(level, self._texts(self._found["test"], n)) for level, n in numbers.items() if len(n)]
+        return [FinalEvaluation(level, Chosen(self.split("test"), n)) for level, n in numbers.items() if len(n)]
 
 
 @dataclass(kw_only=True, eq=False, repr=False)

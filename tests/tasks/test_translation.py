@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from tasks.mt import pair_files, synthetic_language
-from tasks.mt.encoding import Cleaning
+from tasks.mt.encoding import is_kept
 from tests.helpers.tasks import refuses
 from tests.helpers.translation import DE, EN, NEWS, files, prepared, task, texts
 
@@ -104,8 +104,8 @@ def test_an_empty_line_to_train_is_left_out(tmp_path):
     [(0, 1, False), (1, 0, False), (2, 3, True), (3, 2, True), (2, 4, False), (9, 10, True)],
 )
 def test_which_pairs_are_kept(source, target, kept):
-    assert Cleaning(10, 1.5).keeps(source, target) is kept
-    assert not Cleaning(9, 1.5).keeps(9, 10)
+    assert is_kept(10, 1.5, source, target) is kept
+    assert not is_kept(9, 1.5, 9, 10)
 
 
 # the made language

@@ -16,6 +16,7 @@ from typing import Any, ClassVar
 
 import numpy as np
 
+from tasks import cells
 from tasks.base import Predictor
 from tasks.checks import Progress, say
 from tasks.finetuning import tables
@@ -57,8 +58,8 @@ class GLUE(LabelledTexts):
 
     def _example(self, where: str, values: Sequence[Any], labels: Sequence[Any]) -> LabelledText:
         *texts, label = values
-        some = tuple(tables.text(text, name, where) for text, name in zip(texts, self.hub_columns, strict=False))
-        return LabelledText(where, some, tables.label(label, labels, "label", where))
+        some = tuple(cells.text(text, name, where) for text, name in zip(texts, self.hub_columns, strict=False))
+        return LabelledText(where, some, cells.label(label, labels, "label", where))
 
     def baselines(self, seen: int | None = None) -> Mapping[str, Callable[[], Predictor]]:
         """`token_2gram_naive_bayes`; for pairs also `shared_tokens`, how many tokens both texts have, and

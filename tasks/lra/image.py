@@ -20,13 +20,12 @@ from typing import IO, Any
 
 import numpy as np
 
-from tasks import data_sources
+from tasks import cells, data_sources
 from tasks.base import Predictor
 from tasks.checks import DataError, Progress
 from tasks.data_sources import Download
 from tasks.data_task import SLICE, SYNTHETIC, Source
 from tasks.examples import Examples
-from tasks.finetuning import tables
 from tasks.lra import synthetic_image
 from tasks.lra.classification import PUBLISHED_SPLITS, SequenceClassification
 from tasks.lra.classifiers import LinearDiscriminant
@@ -129,7 +128,7 @@ class Image(SequenceClassification):
                 problem = f"the picture is {picture.dtype} {picture.shape}, not uint8 {(SIDE, SIDE, 3)}"
                 raise DataError(f"{where}:{number}: {problem}")
             colours.append(picture)
-            labels.append(tables.label(row.get("label"), range(CLASSES), "label", f"{where}:{number}"))
+            labels.append(cells.label(row.get("label"), range(CLASSES), "label", f"{where}:{number}"))
             if not number % 1000:
                 progress(f"reading {where}", number, max(number, len(rows)))
         return np.array(colours, np.uint8).reshape(-1, SIDE, SIDE, 3), np.array(labels, np.uint8)
@@ -167,7 +166,7 @@ def read_batches(batches: Iterable[tuple[str, IO[bytes]]], where: Path) -> dict[
             raise DataError(f"{name}:1: {data.size:,} bytes are no whole number of pictures")
         records = data.reshape(-1, RECORD)
         for wrong in np.flatnonzero(records[:, 0] >= CLASSES)[:1]:
-            tables.label(int(records[wrong, 0]), range(CLASSES), "label", f"{name}:{wrong + 1}")
+            cells.label(int(records[wrong, 0]), range(CLASSES), "label", f"{name}:{wrong + 1}")
         by_split["test" if name.endswith(FILES[1]) else "train"][name] = records
     if empty := [split for split, some in by_split.items() if not some]:
         raise DataError(f"{where}: no pictures to {empty[0]}", f"put the files of {ARCHIVE.url} there")

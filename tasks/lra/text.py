@@ -20,14 +20,13 @@ from typing import Any
 import numpy as np
 from torch import Tensor
 
-from tasks import data_sources, file_digests
+from tasks import cells, data_sources, file_digests
 from tasks.base import Predictor
+from tasks.cells import json_rows
 from tasks.checks import DataError, Progress, one_of
-from tasks.data.rows import json_rows
 from tasks.data_sources import Download
 from tasks.data_task import SLICE, SYNTHETIC, Source
 from tasks.examples import BYTE_SHIFT, BYTE_SYMBOLS, AnyExamples, Examples, ShardedExamples, pack_bytes
-from tasks.finetuning import tables
 from tasks.lra import synthetic_text
 from tasks.lra.classification import PUBLISHED_SPLITS, SequenceClassification
 from tasks.lra.ngram_counts import WORDS, LogRatioRegression, ngram_fits, word_counts
@@ -147,7 +146,7 @@ def reviews(rows: Iterable[Row]) -> Iterator[tuple[bytes, int]]:
             data = review(text)
         except ValueError as error:
             raise DataError(f"{where}: {error}") from error
-        yield data, tables.label(label, range(len(CLASSES)), "label", where)
+        yield data, cells.label(label, range(len(CLASSES)), "label", where)
 
 
 def review(text: Any) -> bytes:

@@ -88,6 +88,7 @@ class Task(ABC):
     loss_mean_over: ClassVar[str] = "examples"  # or "tokens": what `loss` is a mean over, if micro-batches differ
     baseline_name: ClassVar[str]  # the one of `baselines()` that is the chance level: majority_class, unigram, ...
 
+    _splits: Mapping[str, Split] = {}
     patterns: ClassVar[Collection[Pattern]] = frozenset(Pattern)
     pattern: Pattern
     outputs_of: ClassVar[str] = "test"
@@ -116,9 +117,11 @@ class Task(ABC):
         """Raises DataError, which names `do=prepare`, if `load` would not find its data. Reads only manifests."""
         self.load()
 
-    @abstractmethod
-    def split(self, name: str) -> Split:
-        """`train`, `val` or `test` of the loaded data."""
+    def split(self, name: str) -> Any:
+        """`train`, `val` or `test` of the loaded data, a `Split`."""
+        if not self._splits:
+            raise RuntimeError(f"{self.name}: load() comes before split()")
+        return self._splits[name]
 
     @abstractmethod
     def backbone_kwargs(self) -> dict[str, object]:

@@ -14,7 +14,6 @@ start fast.
 
 import contextlib
 import errno
-import hashlib
 import json
 import os
 import shutil
@@ -27,9 +26,10 @@ from typing import Any
 import numpy as np
 
 from tasks.checks import DataError, Progress
-from tasks.examples import AnyExamples, Examples, ShardedExamples, Shards, content_hash
+from tasks.data_sources import reason
+from tasks.examples import AnyExamples, Examples, ShardedExamples, Shards, content_hash, digest
 from tasks.files import exclusive, written_whole
-from tasks.regular_files import RefusedFileError, read_json, require_regular
+from tasks.regular_files import read_json, require_regular
 from tasks.workers import process_pool
 
 FORMAT = 1  # of the folder; part of every key
@@ -43,7 +43,7 @@ class CacheError(DataError):
 
 def key(parameters: Mapping[str, Any]) -> str:
     """sha256, hexadecimal, of what the examples follow from."""
-    return hashlib.sha256(json.dumps({**parameters, "format": FORMAT}, sort_keys=True).encode()).hexdigest()
+    return digest({**parameters, "format": FORMAT})
 
 
 def write(
@@ -121,12 +121,8 @@ def _one_line_errors(folder: Path) -> Iterator[None]:
     """Turns errors of reading a folder into a CacheError of one line."""
     try:
         yield
-    except FileNotFoundError as error:
-        raise CacheError(f"{error.filename}: not there") from error
-    except RefusedFileError as error:
-        raise CacheError(f"{error.filename}: {error.strerror}") from error
     except OSError as error:
-        raise CacheError(f"{folder}: cannot read ({' '.join(str(error).split())})") from error
+        raise CacheError(f"{error.filename or folder}: {reason(error)}") from error
     except CacheError:
         raise
     except (KeyError, TypeError, AttributeError, ValueError) as error:
@@ -231,10 +227,8 @@ def _read_arrow(file: Path, *, verify: bool = False) -> Examples:
     """Views of the memory-mapped file, offsets checked against the tokens. Raises CacheError."""
     try:
         require_regular(file, follow=True)
-    except FileNotFoundError:
-        raise CacheError(f"{file}: not there") from None
     except OSError as error:
-        raise CacheError(f"{file}: {error.strerror}") from error
+        raise CacheError(f"{file}: {reason(error)}") from error
     import pyarrow as pa
 
     try:

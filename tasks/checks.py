@@ -32,7 +32,7 @@ class DataError(ValueError):
         return "; ".join(part for part in (problem, ", then ".join(steps)) if part)
 
 
-def at_least(least: int, **values: int | None) -> None:
+def at_least(least: float, **values: float | None) -> None:
     """Raises ValueError for a setting that is less than `least`. None is not a value."""
     for name, value in values.items():
         if value is not None and value < least:

@@ -130,20 +130,15 @@ class DataTask(Task):
             error.command = error.command or self.hint
             raise
 
+    @_naming_the_command
     def check_source(self) -> None:
         if self.path is None and self._source.requires_path:
             problem = f"source={self.source} requires task.path, {self._source.path}"
-            with self.naming_the_command():
-                raise DataError(problem, arguments="task.path=...")
+            raise DataError(problem, arguments="task.path=...")
 
     def identity(self, **published: Any) -> dict[str, Any]:
         """What the data follow from: the files at `path`, or without one what is published. Raises DataError."""
         return published if self.path is None else {"files": path_identity(self.path, self.reads)}
-
-    def split(self, name: str) -> Any:
-        if not self._splits:
-            raise RuntimeError(f"{self.name}: load() comes before split()")
-        return self._splits[name]
 
     def check_is_complete(self, where: object, counts: Sequence[int], published: Sequence[int], unit: str) -> None:
         """Raises DataError if the source must have all published examples and these counts differ from theirs."""

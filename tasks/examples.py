@@ -7,10 +7,12 @@ so that the processes that generate examples start fast.
 """
 
 import hashlib
+import json
 from collections.abc import Callable, Iterable, Sequence
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
+from numpy.typing import ArrayLike
 
 # texts as bytes: the id of a byte is its value + 1, 0 is padding (LRA's ByteTextEncoder)
 BYTE_SHIFT = 1  # id of byte 0
@@ -49,6 +51,12 @@ class Examples(NamedTuple):
     def take(self, indices: Sequence[int]) -> "Examples":
         """The examples of these numbers, in this order; a copy."""
         return join(self.part(i, i + 1) for i in indices)
+
+
+def of_sequences(sequences: Sequence[np.ndarray], labels: ArrayLike) -> Examples:
+    """Examples of these sequences, one or more of one type, which are copied."""
+    offsets = np.cumsum([0, *map(len, sequences)], dtype=np.int64)
+    return Examples(np.concatenate(sequences), offsets, np.asarray(labels))
 
 
 def pack_bytes(rows: Iterable[tuple[bytes, int]]) -> Examples:
@@ -134,6 +142,11 @@ def content_hash(examples: AnyExamples) -> str:
     for shard in shards:
         digest.update(_little_endian(shard.tokens))
     return digest.hexdigest()
+
+
+def digest(settings: Any) -> str:
+    """sha256, hexadecimal, of settings as JSON."""
+    return hashlib.sha256(json.dumps(settings, sort_keys=True).encode()).hexdigest()
 
 
 def fingerprint(hashes: Iterable[str]) -> str:

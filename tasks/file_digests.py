@@ -6,7 +6,6 @@ and times of change of the file, or of all files of a folder, which no edit leav
 
 import contextlib
 import hashlib
-import json
 import os
 import re
 from collections.abc import Iterable, Mapping
@@ -14,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from tasks.data_sources import is_clutter, refusing
+from tasks.examples import digest
 from tasks.regular_files import open_regular, read_text
 
 MIB = 1 << 20
@@ -48,7 +48,7 @@ def path_identity(path: Path, patterns: Iterable[str] = ("**/*",)) -> str:
 def folder_identity(folder: Path, files: Iterable[Path]) -> str:
     """sha256, hexadecimal, of these files and of their places in a folder. Raises DataError."""
     named = sorted((str(file.relative_to(folder)), file) for file in files)
-    return _remembered(named, lambda: _digest([{name: _status(file).st_size for name, file in named},
+    return _remembered(named, lambda: digest([{name: _status(file).st_size for name, file in named},
                                                [_sha256(file) for _, file in named]]))  # fmt: skip
 
 
@@ -74,15 +74,11 @@ def _status(file: Path) -> os.stat_result:
         return file.stat()
 
 
-def _digest(content: Any) -> str:
-    return hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()
-
-
 def _remembered(files: list[tuple[str, Path]], make: Any) -> str:
     """The digest of these files by their stamps, or else by `make`."""
     statuses = [(str(file.absolute()), _status(file)) for _, file in files]
     stamps = [(path, s.st_size, s.st_mtime_ns, s.st_ctime_ns, s.st_ino, s.st_dev) for path, s in statuses]
-    stamp = _digest([[name for name, _ in files], stamps])
+    stamp = digest([[name for name, _ in files], stamps])
     is_much = sum(s.st_size for _, s in statuses) > WORTH_REMEMBERING or len(files) > MANY
     if is_much and stamp not in _known:
         _recall()

@@ -2,16 +2,7 @@
 
 import torch
 from torch import Tensor
-from torch.nn import functional as F
 from torchmetrics import Metric, MetricCollection
-from torchmetrics.classification import MulticlassAccuracy
-
-
-class PercentCorrect(MulticlassAccuracy):
-    """100 x correct / total in float64: torchmetrics' fraction is float32, off in the sixth digit of a percentage."""
-
-    def compute(self) -> Tensor:
-        return 100 * self.tp.sum().double() / (self.tp + self.fn).sum()
 
 
 class Sums(Metric):
@@ -47,23 +38,3 @@ class Ratio(Sums):
 def means(*names: str) -> MetricCollection:
     """The means of these scores; `update` takes them all, (B,) each by name."""
     return MetricCollection({name: Ratio(name) for name in names}, compute_groups=False)
-
-
-class MeanCrossEntropy(Sums):
-    """Cross entropy in nats averaged over examples, for batches of any size."""
-
-    def __init__(self) -> None:
-        super().__init__(2)
-
-    def update(self, preds: Tensor, target: Tensor) -> None:
-        total = F.cross_entropy(preds.detach(), target, reduction="none").double().sum()
-        self.sums += torch.stack([total, total.new_tensor(target.numel())])
-
-    def compute(self) -> Tensor:
-        return self.sums[0] / self.sums[1]
-
-
-def accuracy_and_loss(classes: int) -> MetricCollection:
-    """`acc` in percent and `loss` in nats, both of logits (B, classes) and labels (B,)."""
-    accuracy = PercentCorrect(num_classes=classes, average="micro", validate_args=False)
-    return MetricCollection({"acc": accuracy, "loss": MeanCrossEntropy()}, compute_groups=False)

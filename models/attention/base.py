@@ -65,7 +65,7 @@ class Attention(nn.Module):
     linear: bool = True
     # False if the method forms no attention weights that dropout could drop
     has_weights: bool = True
-    # True if the method gates the residual stream: `forward` and `step` then take it as `residual`, by default x
+    # True if the method gates the residual stream: it then takes it as `residual`, which is x by default
     gates_residual: ClassVar[bool] = False
 
     def __init_subclass__(cls, **keywords: Any):
@@ -140,15 +140,26 @@ class Attention(nn.Module):
         return x if context is None else context
 
     def forward(
-        self, x: Tensor, context: Tensor | None = None, *, key_padding_mask: Tensor | None = None, carry: Any = None
+        self,
+        x: Tensor,
+        context: Tensor | None = None,
+        *,
+        key_padding_mask: Tensor | None = None,
+        carry: Any = None,
+        residual: Tensor | None = None,
     ) -> tuple[Tensor, Any]:
         """Mix x (B, N, D) over itself, or over context (B, M, D) in the cross patterns.
 
         `key_padding_mask` (B, N) or (B, M) is True at padding, as in torch.nn.MultiheadAttention; rows of padded
         queries have no meaning but are finite (D-32). A context that is all padding is not read: output and gradients
         are finite and do not depend on it (D-47). `carry` comes from the previous layer; it is returned, changed or
-        not, for the next one.
+        not, for the next one. A method that passes it on defines `mix_tokens` alone.
         """
+        gated = {"residual": x if residual is None else residual} if self.gates_residual else {}
+        return self.mix_tokens(x, self.source(x, context), key_padding_mask, **gated), carry
+
+    def mix_tokens(self, x: Tensor, source: Tensor, key_padding_mask: Tensor | None) -> Tensor:
+        """`forward` without the carry: x (B, N, D), the context (B, M, D) or x again, mask (B, M) -> (B, N, D)."""
         raise NotImplementedError
 
     def optimizer_options(self) -> dict[str, dict[str, float]]:
@@ -315,12 +326,9 @@ class MultiHead(Attention):
         """(B, N, D) -> (B, H, N, E)."""
         return split_heads(linear(x), self.head_dim)
 
-    def forward(
-        self, x: Tensor, context: Tensor | None = None, *, key_padding_mask: Tensor | None = None, carry: Any = None
-    ) -> tuple[Tensor, Any]:
-        source = self.source(x, context)
+    def mix_tokens(self, x: Tensor, source: Tensor, key_padding_mask: Tensor | None) -> Tensor:
         q, k, v = self.project(self.q_proj, x), self.project(self.k_proj, source), self.project(self.v_proj, source)
-        return self.out_proj(merge_heads(self.attend(q, k, v, key_padding_mask))), carry
+        return self.out_proj(merge_heads(self.attend(q, k, v, key_padding_mask)))
 
     def context_state(self, context: Tensor, key_padding_mask: Tensor | None, carry: Any) -> State:
         k, v = self.project(self.k_proj, context), self.project(self.v_proj, context)

@@ -50,11 +50,8 @@ class BlockCycle(Attention):
     def missing_kinds(self, stack: Sequence["BlockCycle"]) -> list[str]:
         return [kind for kind in dict.fromkeys(self.block_types) if all(layer.kind != kind for layer in stack)]
 
-    def forward(
-        self, x: Tensor, context: Tensor | None = None, *, key_padding_mask: Tensor | None = None, carry: Any = None
-    ) -> tuple[Tensor, Any]:
-        x = self.source(x, context)
-        return self.block(x, key_padding_mask=key_padding_mask, dropout=self.active_dropout), carry
+    def mix_tokens(self, x: Tensor, source: Tensor, key_padding_mask: Tensor | None) -> Tensor:
+        return self.block(x, key_padding_mask=key_padding_mask, dropout=self.active_dropout)
 
     def empty_state(self, batch: int) -> State:
         """The state of the layer's block."""

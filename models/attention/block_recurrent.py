@@ -230,10 +230,7 @@ class BlockRecurrent(MultiHead):
         q, k, v = (self.project(linear, x) for linear in (self.q_proj, self.k_proj, self.v_proj))
         return normalised(q, self.factor), normalised(k), v
 
-    def forward(
-        self, x: Tensor, context: Tensor | None = None, *, key_padding_mask: Tensor | None = None, carry: Any = None
-    ) -> tuple[Tensor, Any]:
-        x = self.source(x, context)
+    def mix_tokens(self, x: Tensor, source: Tensor, key_padding_mask: Tensor | None) -> Tensor:
         q, k, v = self.project_tokens(x)
         k, v = (F.pad(y, (0, 0, self.window, 0)) for y in (k, v))  # zeros precede the first token and are seen
         hidden = None if key_padding_mask is None else F.pad(key_padding_mask, (self.window, 0))
@@ -241,7 +238,7 @@ class BlockRecurrent(MultiHead):
         y = self.out_proj(merge_heads(y))
         if self.recurrence is not None:
             y = y + self.recurrence.walk(x, k, v, self.recurrence.start(x), hidden=hidden)[0]
-        return y, carry
+        return y
 
     def empty_state(self, batch: int) -> State:
         """Rings of the window's keys and values.

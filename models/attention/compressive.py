@@ -84,13 +84,11 @@ class Compressive(TransformerXL):
         """Compressions in a state: those of the compressed memory, and those of the tokens that are not yet in it."""
         return self.compressed_length + (self.memory_length + self.segment) // self.rate
 
-    def forward(
-        self, x: Tensor, context: Tensor | None = None, *, key_padding_mask: Tensor | None = None, carry: Any = None
-    ) -> tuple[Tensor, Any]:
-        y, carry = super().forward(x, context, key_padding_mask=key_padding_mask, carry=carry)
+    def mix_tokens(self, x: Tensor, source: Tensor, key_padding_mask: Tensor | None) -> Tensor:
+        y = super().mix_tokens(x, source, key_padding_mask)
         if self.training and self.detach_memory and torch.is_grad_enabled():
             y = AttachedLoss.apply(y, self.reconstruction_loss(x, key_padding_mask))
-        return y, carry
+        return y
 
     def compress(self, x: Tensor, hidden: Tensor | None) -> tuple[Tensor, Tensor | None]:
         """x (B, K, D), hidden (B, K) True at padding -> compressions (B, K // c, D), and which are all padding."""

@@ -86,14 +86,11 @@ class DeltaNet(Attention):
         """Factors (B, H, N, V) of the normed output from x (B, N, D); None without a gate."""
         return None
 
-    def forward(
-        self, x: Tensor, context: Tensor | None = None, *, key_padding_mask: Tensor | None = None, carry: Any = None
-    ) -> tuple[Tensor, Any]:
-        x = self.source(x, context)
+    def mix_tokens(self, x: Tensor, source: Tensor, key_padding_mask: Tensor | None) -> Tensor:
         state = self.empty_state(len(x))
         if x.shape[1] > 1:
             state |= {"sums": None}  # zero, and the state after the tokens is not read
-        return self.read(x, state, key_padding_mask)[0], carry
+        return self.read(x, state, key_padding_mask)[0]
 
     def read(self, x: Tensor, state: State, padding: Tensor | None = None) -> tuple[Tensor, State]:
         """n tokens x (B, n, D), mask (B, n) -> (B, n, D) and the state after them."""

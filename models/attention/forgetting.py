@@ -79,17 +79,14 @@ class ForgettingAttention(MultiHead):
             self.output_norm = HeadRMSNorm(heads, self.head_dim, OUTPUT_EPSILON)
         bert_linears_(self)  # N(0, 0.02^2) and zero biases are the authors' initial values, too
 
-    def forward(
-        self, x: Tensor, context: Tensor | None = None, *, key_padding_mask: Tensor | None = None, carry: Any = None
-    ) -> tuple[Tensor, Any]:
-        x = self.source(x, context)
+    def mix_tokens(self, x: Tensor, source: Tensor, key_padding_mask: Tensor | None) -> Tensor:
         if key_padding_mask is None:
-            return self.mix_tokens(x), carry
+            return self.mix_all(x)
         order = real_first(key_padding_mask)  # no query sees the padding after it
-        y = self.mix_tokens(x.gather(1, order[..., None].expand_as(x)))
-        return y.gather(1, order.argsort(1)[..., None].expand_as(y)), carry
+        y = self.mix_all(x.gather(1, order[..., None].expand_as(x)))
+        return y.gather(1, order.argsort(1)[..., None].expand_as(y))
 
-    def mix_tokens(self, x: Tensor) -> Tensor:
+    def mix_all(self, x: Tensor) -> Tensor:
         """(B, N, D) without padding -> (B, N, D)."""
         q, k, v, sums, _ = self.read(x, self.last_of_none(len(x)))
         return self.write(x, forgetting_attention(q, k, v, sums, dropout=self.active_dropout))

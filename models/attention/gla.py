@@ -28,16 +28,39 @@ from models.ops.precision import upcast, upcast_linear
 EPSILON = 1e-5
 
 
-class GatedLinearAttention(Attention):
+class GatedLinear(Attention):
+    """What GLA and HGRN2 share. They `project` tokens to queries, keys, values and decays, and `write` their output.
+
+    `state_sizes`: the heads, and the widths of a key and a value.
+    """
+
+    patterns: ClassVar[frozenset[Pattern]] = frozenset({Pattern.CAUSAL_SELF})
+    has_weights: ClassVar[bool] = False
+    state_sizes: tuple[int, int, int]
+
+    def mix_tokens(self, x: Tensor, source: Tensor, key_padding_mask: Tensor | None) -> Tensor:
+        parts, _ = self.project(x, padding=key_padding_mask)
+        o, _ = gated_linear_attention(*parts, final_state=False, key_padding_mask=key_padding_mask)
+        return self.write(x, o)
+
+    def empty_state(self, batch: int) -> State:
+        """S (B, H, K, V), and the last inputs of the convolution."""
+        sums = upcast(self.out_proj.weight.new_zeros(batch, *self.state_sizes))
+        return {"sums": sums, "window": None if self.convolution is None else self.convolution.empty_state(batch)}
+
+    def chunk(self, x: Tensor, state: State) -> tuple[Tensor, State]:
+        parts, window = self.project(x, state["window"])
+        o, sums = gated_linear_chunk(*parts, state["sums"])
+        return self.write(x, o), {"sums": sums, "window": window}
+
+
+class GatedLinearAttention(GatedLinear):
     """D (2 k + 3 v + R) + R k + k + v / H parameters with k = `expand_k` D and v = `expand_v` D channels in all heads.
 
     `conv` taps have (2 k + v) `conv` more. `gate_rank` is R, `temperature` tau. Initial values are torch's. A padded
     token is zero in the convolution and leaves the state unchanged. Raises ValueError for a temperature that is not
     positive, a rank or taps below 1, and a k or v that is not a positive multiple of the heads.
     """
-
-    patterns: ClassVar[frozenset[Pattern]] = frozenset({Pattern.CAUSAL_SELF})
-    has_weights: ClassVar[bool] = False
 
     def __init__(
         self,
@@ -61,6 +84,7 @@ class GatedLinearAttention(Attention):
                 raise ValueError(f"GLA's {name} gives {width} channels at width {dim}, not a multiple of {heads} heads")
         k, v = widths.values()
         self.temperature, self.key_dim, self.value_dim = temperature, k // heads, v // heads
+        self.state_sizes = heads, self.key_dim, self.value_dim
         self.q_proj, self.k_proj = nn.Linear(dim, k, bias=False), nn.Linear(dim, k, bias=False)
         self.v_proj, self.gate_proj = nn.Linear(dim, v, bias=False), nn.Linear(dim, v, bias=False)
         self.decay_in, self.decay_out = nn.Linear(dim, gate_rank, bias=False), nn.Linear(gate_rank, k)
@@ -88,21 +112,3 @@ class GatedLinearAttention(Attention):
         """y (B, N, D) from the layer's input and o (B, H, N, V)."""
         gate = F.silu(self.gate_proj(x))
         return self.out_proj(gate * merge_heads(upcast_rms_norm(self.norm, o)).to(gate.dtype))
-
-    def forward(
-        self, x: Tensor, context: Tensor | None = None, *, key_padding_mask: Tensor | None = None, carry: Any = None
-    ) -> tuple[Tensor, Any]:
-        x = self.source(x, context)
-        parts, _ = self.project(x, padding=key_padding_mask)
-        o, _ = gated_linear_attention(*parts, final_state=False, key_padding_mask=key_padding_mask)
-        return self.write(x, o), carry
-
-    def empty_state(self, batch: int) -> State:
-        """S (B, H, K, V), and the last inputs of the convolution."""
-        sums = upcast(self.q_proj.weight.new_zeros(batch, self.heads, self.key_dim, self.value_dim))
-        return {"sums": sums, "window": None if self.convolution is None else self.convolution.empty_state(batch)}
-
-    def chunk(self, x: Tensor, state: State) -> tuple[Tensor, State]:
-        parts, window = self.project(x, state["window"])
-        o, sums = gated_linear_chunk(*parts, state["sums"])
-        return self.write(x, o), {"sums": sums, "window": window}

@@ -44,15 +44,13 @@ def fan_in_linear(inputs: int, outputs: int, *, bias: bool = True) -> nn.Linear:
 class RecurrentBlock(nn.Module):
     """3 D W + 2 W + D parameters, plus 2 W^2 / H + 3 W of the RG-LRU in H blocks, plus (taps + 1) W.
 
-    Raises ValueError for fewer than one tap, and for a width W that is below 1 or not a multiple of the heads.
+    Raises ValueError for fewer than one tap, and for a width W that is not a multiple of the heads.
     """
 
     has_weights = False
 
     def __init__(self, dim: int, heads: int, width: int, taps: int):
         super().__init__()
-        if width < 1:
-            raise ValueError(f"Griffin's recurrence has a width of 1 or more, not {width}")
         self.y_proj, self.x_proj = fan_in_linear(dim, width), fan_in_linear(dim, width)
         self.convolution = ShortConvolution(width, taps)
         nn.init.normal_(self.convolution.weight, std=(CONVOLUTION_VARIANCE / taps) ** 0.5)
@@ -167,8 +165,7 @@ class Griffin(BlockCycle):
         **options: Any,
     ):
         super().__init__(dim, heads, block_types=block_types, **options)
-        if window < 1:
-            raise ValueError(f"Griffin's window has 1 key or more, not {window}")
+        self.check_sizes(window=window, rnn_dim=rnn_dim)
         self.window, self.conv = window, conv
         self.rnn_dim = heads * -(-4 * dim // (3 * heads)) if rnn_dim is None else rnn_dim
         self.build_block()

@@ -186,12 +186,9 @@ class H3(Attention):
         """y (B, E, G, N) -> (B, N, D)."""
         return self.out_proj(y.transpose(1, 2).flatten(1, 2).mT.to(like.dtype))
 
-    def forward(
-        self, x: Tensor, context: Tensor | None = None, *, key_padding_mask: Tensor | None = None, carry: Any = None
-    ) -> tuple[Tensor, Any]:
+    def mix_tokens(self, x: Tensor, source: Tensor, key_padding_mask: Tensor | None) -> Tensor:
         if self.softmax is not None:
-            return self.softmax(x, context, key_padding_mask=key_padding_mask, carry=carry)
-        x = self.source(x, context)
+            return self.softmax(x, key_padding_mask=key_padding_mask)[0]
         q, k, v = self.project(x)
         if key_padding_mask is not None:
             k, v = (y.masked_fill(key_padding_mask[:, None], 0.0) for y in (k, v))
@@ -207,7 +204,7 @@ class H3(Attention):
         else:  # one channel at a time: all products together would be E times as large as v
             pairs = zip(q.split(1, 1), k.split(1, 1), strict=True)
             y = sum(checkpoint(read, *pair, use_reentrant=False) for pair in pairs)
-        return self.write(y, x), carry
+        return self.write(y, x)
 
     def empty_state(self, batch: int) -> State:
         """The last S - 1 keys of each channel, and h for each product (B, E, E, G, n)."""

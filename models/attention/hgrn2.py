@@ -15,23 +15,22 @@ flash-linear-attention, off there by default as here. No attention weights are f
     B batch, N length, D width, H heads, E head width, L layers, C chunk of 64 tokens
 """
 
-from typing import Any, ClassVar
+from typing import Any
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from models.attention.base import Attention, Pattern, State
+from models.attention.gla import GatedLinear
 from models.layers.convolution import convolved, torch_convolution
 from models.layers.norms import upcast_rms_norm
-from models.ops.gated_linear import gated_linear_attention, gated_linear_chunk
 from models.ops.heads import merge_heads, split_heads
 from models.ops.precision import upcast
 
 EPSILON = 1e-5
 
 
-class HGRN2(Attention):
+class HGRN2(GatedLinear):
     """4 D^2 + D parameters, 3 D `conv` of the taps, and L D of the rows that all layers of a stack share; no biases.
 
     `expand_ratio` is E and sets the number of heads to D / E; None means the head width of the recipe. Initial weights
@@ -39,9 +38,6 @@ class HGRN2(Attention):
     padded token is zero in the convolution and leaves the state unchanged. Raises ValueError for an `expand_ratio` or
     taps below 1, and for an `expand_ratio` that does not divide the width.
     """
-
-    patterns: ClassVar[frozenset[Pattern]] = frozenset({Pattern.CAUSAL_SELF})
-    has_weights: ClassVar[bool] = False
 
     def __init__(
         self, dim: int, heads: int, *, expand_ratio: int | None = None, conv: int | None = None, **options: Any
@@ -51,6 +47,7 @@ class HGRN2(Attention):
         self.expand_ratio = self.head_dim if expand_ratio is None else expand_ratio
         if dim % self.expand_ratio:
             raise ValueError(f"HGRN2's width {dim} is not a multiple of heads of {self.expand_ratio} channels")
+        self.state_sizes = dim // self.expand_ratio, self.expand_ratio, self.expand_ratio
         self.q_proj, self.f_proj, self.v_proj, self.out_proj = (nn.Linear(dim, dim, bias=False) for _ in range(4))
         self.norm = nn.RMSNorm(dim, eps=EPSILON)
         self.conv = conv or 1
@@ -98,21 +95,3 @@ class HGRN2(Attention):
     def write(self, x: Tensor, o: Tensor) -> Tensor:
         """y (B, N, D) in the type of x from o (B, H, N, E)."""
         return self.out_proj(upcast_rms_norm(self.norm, merge_heads(o)).to(x.dtype))
-
-    def forward(
-        self, x: Tensor, context: Tensor | None = None, *, key_padding_mask: Tensor | None = None, carry: Any = None
-    ) -> tuple[Tensor, Any]:
-        x = self.source(x, context)
-        parts, _ = self.project(x, padding=key_padding_mask)
-        o, _ = gated_linear_attention(*parts, final_state=False, key_padding_mask=key_padding_mask)
-        return self.write(x, o), carry
-
-    def empty_state(self, batch: int) -> State:
-        """S (B, H, E, E), and the last inputs of the convolution."""
-        sums = upcast(self.rows.new_zeros(batch, self.dim // self.expand_ratio, self.expand_ratio, self.expand_ratio))
-        return {"sums": sums, "window": None if self.convolution is None else self.convolution.empty_state(batch)}
-
-    def chunk(self, x: Tensor, state: State) -> tuple[Tensor, State]:
-        parts, window = self.project(x, state["window"])
-        o, sums = gated_linear_chunk(*parts, state["sums"])
-        return self.write(x, o), {"sums": sums, "window": window}

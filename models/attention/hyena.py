@@ -116,10 +116,7 @@ class Hyena(Attention):
         """x_0 .. x_{R-1} and v, (B, D, N) each, from u (B, N, (R + 1) D), upcast for the products of three."""
         return upcast(u + self.convolution_bias).mT.chunk(self.order + 1, 1)
 
-    def forward(
-        self, x: Tensor, context: Tensor | None = None, *, key_padding_mask: Tensor | None = None, carry: Any = None
-    ) -> tuple[Tensor, Any]:
-        x = self.source(x, context)
+    def mix_tokens(self, x: Tensor, source: Tensor, key_padding_mask: Tensor | None) -> Tensor:
         first, *others, v = self.gates(self.convolution(self.project(x), key_padding_mask=key_padding_mask))
         taps = self.filters(x.shape[1]).chunk(self.order - 1)
         for gate, kernel in zip(reversed(others), taps, strict=True):
@@ -127,7 +124,7 @@ class Hyena(Attention):
             if key_padding_mask is not None:
                 v = v.masked_fill(key_padding_mask[:, None], 0.0)
             v = fft_convolution(v, kernel)
-        return self.out_proj((first * v).mT.to(x.dtype)), carry
+        return self.out_proj((first * v).mT.to(x.dtype))
 
     def empty_state(self, batch: int) -> State:
         """The last inputs of the short convolution; for each long one its inputs (B, R - 1, D, length) and its taps."""

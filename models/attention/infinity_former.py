@@ -205,14 +205,11 @@ class InfinityFormer(MultiHead):
         without_biases(self.ltm_k, self.ltm_v, self.ltm_out, self.to_mean, self.to_variance)
         self.mask = nn.Conv1d(dim, dim, TAPS, padding=TAPS // 2) if mask else None
 
-    def forward(
-        self, x: Tensor, context: Tensor | None = None, *, key_padding_mask: Tensor | None = None, carry: Any = None
-    ) -> tuple[Tensor, Any]:
-        x = self.source(x, context)
+    def mix_tokens(self, x: Tensor, source: Tensor, key_padding_mask: Tensor | None) -> Tensor:
         q, *turned = self.project_window(x, 0)
         options = {"key_padding_mask": key_padding_mask, "dropout": self.active_dropout}
         y = self.out_proj(merge_heads(banded_attention(*turned, left=self.window - 1, right=0, **options)))
-        return y + self.remember_all(x, q, key_padding_mask), carry
+        return y + self.remember_all(x, q, key_padding_mask)
 
     def project_window(self, x: Tensor, first: int) -> tuple[Tensor, Tensor, Tensor, Tensor]:
         """Queries, turned queries and keys, and values (B, H, n, E), from x (B, n, D) at positions from `first` on."""

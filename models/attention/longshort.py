@@ -77,13 +77,10 @@ class LongShort(Attention):
             self.position_bias = nn.Parameter(torch.zeros(heads, self.head_dim))
             rope_frequencies(dim)  # refuses an odd width
 
-    def forward(
-        self, x: Tensor, context: Tensor | None = None, *, key_padding_mask: Tensor | None = None, carry: Any = None
-    ) -> tuple[Tensor, Any]:
-        x = self.source(x, context)
+    def mix_tokens(self, x: Tensor, source: Tensor, key_padding_mask: Tensor | None) -> Tensor:
         q = split_heads(self.q_proj(x), self.head_dim)  # (B, H, N, E)
         attend = self.attend_causal if self.pattern.causal else self.attend_noncausal
-        return self.out_proj(merge_heads(attend(q, x, key_padding_mask))), carry
+        return self.out_proj(merge_heads(attend(q, x, key_padding_mask)))
 
     def attend_noncausal(self, q: Tensor, x: Tensor, mask: Tensor | None) -> Tensor:
         k, v = self.token_norm(self.k_proj(x)), self.token_norm(self.v_proj(x))  # (B, N, D)

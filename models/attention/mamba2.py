@@ -81,12 +81,9 @@ class Mamba2(Attention):
     def optimizer_options(self) -> dict[str, dict[str, float]]:
         return {name: {"weight_decay": 0.0} for name in ("step_bias", "log_decay", "skip")}
 
-    def forward(
-        self, x: Tensor, context: Tensor | None = None, *, key_padding_mask: Tensor | None = None, carry: Any = None
-    ) -> tuple[Tensor, Any]:
-        x = self.source(x, context)
+    def mix_tokens(self, x: Tensor, source: Tensor, key_padding_mask: Tensor | None) -> Tensor:
         state = self.empty_state(len(x)) | {"sums": None}  # zero, and the state after them is not read
-        return self.read(x, state, key_padding_mask)[0], carry
+        return self.read(x, state, key_padding_mask)[0]
 
     def read(self, x: Tensor, state: State, padding: Tensor | None = None) -> tuple[Tensor, State]:
         """n tokens x (B, n, D), mask (B, n) -> (B, n, D) and the state after them."""

@@ -232,21 +232,9 @@ class Mega(Attention):
         self.beta = nn.Parameter(torch.zeros(2, zdim))
         self.bias = nn.Parameter(torch.empty(2 * self.chunk_size - 1).normal_(std=STD))
 
-    def forward(
-        self,
-        x: Tensor,
-        context: Tensor | None = None,
-        *,
-        key_padding_mask: Tensor | None = None,
-        carry: Any = None,
-        residual: Tensor | None = None,
-    ) -> tuple[Tensor, Any]:
-        x = self.source(x, context)
-        self.check_length(x.shape[1])
-        return self.mix(x, x if residual is None else residual, key_padding_mask), carry
-
-    def mix(self, x: Tensor, residual: Tensor, key_padding_mask: Tensor | None = None) -> Tensor:
+    def mix_tokens(self, x: Tensor, source: Tensor, key_padding_mask: Tensor | None, residual: Tensor) -> Tensor:
         """y (B, N, D) such that `residual` (B, N, D) + y is Mega's output for x (B, N, D)."""
+        self.check_length(x.shape[1])
         u, q, k, r, s = self.read(self.average(x, key_padding_mask=key_padding_mask))
         attended = biased_attention(
             q,

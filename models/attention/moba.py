@@ -86,13 +86,10 @@ class ChosenBlocks(MultiHead):
         q, k = (split_heads(upcast_linear(layer, x), self.head_dim) for layer in (self.q_proj, self.k_proj))
         return apply_rope(q, positions), apply_rope(k, positions), self.project(self.v_proj, x)
 
-    def forward(
-        self, x: Tensor, context: Tensor | None = None, *, key_padding_mask: Tensor | None = None, carry: Any = None
-    ) -> tuple[Tensor, Any]:
-        x = self.source(x, context)
+    def mix_tokens(self, x: Tensor, source: Tensor, key_padding_mask: Tensor | None) -> Tensor:
         q, k, v = self.rotated(x, 0)
         y = self.look(x, q, k, v, self.summaries(k, v, key_padding_mask), key_padding_mask)
-        return self.out_proj(merge_heads(y)), carry
+        return self.out_proj(merge_heads(y))
 
     def empty_state(self, batch: int) -> State:
         cache = empty_ring(self.q_proj.weight, batch, self.key_heads, min(ROOM, self.max_length), self.head_dim)

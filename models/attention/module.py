@@ -16,7 +16,6 @@ Decoding reads all tokens again for each new one: O(N) calls, and the state is t
 import inspect
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from functools import lru_cache
 from typing import Any
 
 import torch
@@ -65,23 +64,20 @@ class PlainModule(Attention):
         sizes = {"dim": dim, "heads": heads, "max_length": self.max_length, "dropout": self.dropout}
         keywords = fitting(module, sizes | {"causal": self.pattern.causal})
         self.fixed_length = "max_length" in keywords
-        self.measured = measured(Recipe(module, tuple(keywords.items()), dim))
+        self.measured = measured(module, keywords, dim)
         if self.pattern.causal and self.measured.sees_future:
             raise ValueError(f"{self.name} sees later tokens, so it cannot fill a {self.pattern} slot")
         self.module = build(module, keywords)
         self.takes_mask = MASK in inspect.signature(self.module.forward).parameters
 
-    def forward(
-        self, x: Tensor, context: Tensor | None = None, *, key_padding_mask: Tensor | None = None, carry: Any = None
-    ) -> tuple[Tensor, Any]:
-        x = self.source(x, context)
+    def mix_tokens(self, x: Tensor, source: Tensor, key_padding_mask: Tensor | None) -> Tensor:
         if key_padding_mask is None:
-            return self.module(x), carry
+            return self.module(x)
         if self.takes_mask:
-            return self.module(x, **{MASK: key_padding_mask}), carry
+            return self.module(x, **{MASK: key_padding_mask})
         if self.measured.minds_padding:
-            return self.by_length(x, ~key_padding_mask), carry
-        return self.module(x.masked_fill(key_padding_mask[..., None], 0)), carry
+            return self.by_length(x, ~key_padding_mask)
+        return self.module(x.masked_fill(key_padding_mask[..., None], 0))
 
     def by_length(self, x: Tensor, kept: Tensor) -> Tensor:
         """The rows of each length together, without their padding; zeros at padding. `kept` (B, N): no padding."""
@@ -100,37 +96,23 @@ class PlainModule(Attention):
         return self.module(seen)[:, -x.shape[1] :], {**state, "seen": seen}
 
 
-@dataclass(frozen=True, eq=False)
-class Recipe:
-    """What a module is built from, as the key of a cache."""
-
-    module: Callable[..., nn.Module]
-    keywords: tuple[tuple[str, Any], ...]
-    dim: int
-
-    @property
-    def key(self) -> tuple[Any, ...]:
-        # a configured class is a new `partial` each time
-        function, given = getattr(self.module, "func", self.module), getattr(self.module, "keywords", {})
-        return function, repr(sorted(given.items())), self.keywords, self.dim
-
-    def __eq__(self, other: object) -> bool:
-        return isinstance(other, Recipe) and self.key == other.key
-
-    def __hash__(self) -> int:
-        return hash(self.key)
+_measured: dict[tuple[Any, ...], Measured] = {}
 
 
-@lru_cache(maxsize=64)
-def measured(recipe: Recipe) -> Measured:
-    """What a new module of a recipe does on random tokens on the CPU. The generators are left as they are."""
-    with torch.random.fork_rng(devices=[]), torch.device("cpu"):
-        torch.manual_seed(SEED)
-        module = build(recipe.module, dict(recipe.keywords))
-        with torch.no_grad():
-            for parameter in module.parameters():  # a zero would hide what stands behind it
-                parameter += 0.1 * torch.randn_like(parameter)
-        return measure(module, recipe.dim)
+def measured(module: Callable[..., nn.Module], keywords: Mapping[str, Any], dim: int) -> Measured:
+    """What a new module does on random tokens on the CPU, measured once. The generators are left as they are."""
+    # a configured class is a new `partial` each time
+    function, given = getattr(module, "func", module), getattr(module, "keywords", {})
+    key = function, repr(sorted(given.items())), *keywords.items(), dim
+    if key not in _measured:
+        with torch.random.fork_rng(devices=[]), torch.device("cpu"):
+            torch.manual_seed(SEED)
+            made = build(module, keywords)
+            with torch.no_grad():
+                for parameter in made.parameters():  # a zero would hide what stands behind it
+                    parameter += 0.1 * torch.randn_like(parameter)
+            _measured[key] = measure(made, dim)
+    return _measured[key]
 
 
 def measure(module: nn.Module, dim: int) -> Measured:

@@ -8,7 +8,7 @@ attention, so tables of cross attention include this row. It has no parameters a
     B batch, N query length, M context length, D width
 """
 
-from typing import Any, ClassVar
+from typing import ClassVar
 
 from torch import Tensor
 
@@ -21,9 +21,6 @@ class NoCross(Attention):
     patterns: ClassVar[frozenset[Pattern]] = frozenset({Pattern.NONCAUSAL_CROSS, Pattern.CAUSAL_CROSS})
     has_weights: ClassVar[bool] = False
 
-    def forward(
-        self, x: Tensor, context: Tensor | None = None, *, key_padding_mask: Tensor | None = None, carry: Any = None
-    ) -> tuple[Tensor, Any]:
-        source = self.source(x, context)
+    def mix_tokens(self, x: Tensor, source: Tensor, key_padding_mask: Tensor | None) -> Tensor:
         # both are part of the graph, so that every parameter of a backbone has a gradient, as DDP requires
-        return x * 0.0 + source.mean(1, keepdim=True) * 0.0, carry
+        return x * 0.0 + source.mean(1, keepdim=True) * 0.0

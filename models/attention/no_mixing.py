@@ -39,10 +39,8 @@ class NoMixing(Attention):
     def drop_biases(self) -> None:
         without_biases(self.v_proj, self.out_proj)
 
-    def forward(
-        self, x: Tensor, context: Tensor | None = None, *, key_padding_mask: Tensor | None = None, carry: Any = None
-    ) -> tuple[Tensor, Any]:
-        return self.out_proj(self.v_proj(self.source(x, context))), carry
+    def mix_tokens(self, x: Tensor, source: Tensor, key_padding_mask: Tensor | None) -> Tensor:
+        return self.out_proj(self.v_proj(x))
 
     def empty_state(self, batch: int) -> State:
         return {}

@@ -137,13 +137,10 @@ class ProbSparse(MultiHead):
         draws = torch.randint(self.max_length, (self.max_length, most(self.max_length, factor)), dtype=torch.int32)
         self.register_buffer("draws", draws)  # (n_max, U_max)
 
-    def forward(
-        self, x: Tensor, context: Tensor | None = None, *, key_padding_mask: Tensor | None = None, carry: Any = None
-    ) -> tuple[Tensor, Any]:
-        self.source(x, context)
+    def mix_tokens(self, x: Tensor, source: Tensor, key_padding_mask: Tensor | None) -> Tensor:
         q, k = (split_heads(upcast_linear(layer, x), self.head_dim) for layer in (self.q_proj, self.k_proj))
         v = split_heads(self.v_proj(x), self.head_dim)  # (B, H, N, E)
-        return self.out_proj(self.merge(self.attend(q, k, v, key_padding_mask))), carry
+        return self.out_proj(self.merge(self.attend(q, k, v, key_padding_mask)))
 
     def merge(self, y: Tensor) -> Tensor:
         """Heads (B, H, N, E) -> (B, N, D)."""

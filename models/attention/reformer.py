@@ -130,10 +130,7 @@ class Reformer(Attention):
         with torch.no_grad():
             return sort_by_hash(q, rotations.to(q.dtype), self.sizes(lengths), key_padding_mask)
 
-    def forward(
-        self, x: Tensor, context: Tensor | None = None, *, key_padding_mask: Tensor | None = None, carry: Any = None
-    ) -> tuple[Tensor, Any]:
-        self.source(x, context)
+    def mix_tokens(self, x: Tensor, source: Tensor, key_padding_mask: Tensor | None) -> Tensor:
         v = split_heads(self.v_proj(x), self.head_dim)  # (B, H, N, E)
         if key_padding_mask is None:
             lengths = torch.full((1,), x.shape[1], device=x.device)  # (B or 1)
@@ -147,4 +144,4 @@ class Reformer(Attention):
         seed = draw_seed(dropout)
         neighbours = Neighbours(self.chunk_size, self.before, self.after, dropout, seed)
         y = sorted_chunk_attention(q.to(v.dtype), k.to(v.dtype), v, order, lengths, neighbours)
-        return self.out_proj(merge_heads(y)), carry
+        return self.out_proj(merge_heads(y))

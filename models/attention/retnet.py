@@ -75,8 +75,7 @@ class RetNet(Attention):
         super().__init__(dim, heads, **options)
         if self.head_dim % 2:
             raise ValueError(f"retention turns pairs of channels: the head width {self.head_dim} is odd")
-        if value_factor < 1:
-            raise ValueError(f"retention's value_factor is 1 or more, not {value_factor}")
+        self.check_sizes(value_factor=value_factor)
         self.value_dim, self.divide_scores = self.head_dim * value_factor, divide_scores
         self.linear = not divide_scores
         wide = dim * value_factor
@@ -110,17 +109,14 @@ class RetNet(Attention):
             o = merge_heads(F.rms_norm(o, o.shape[-1:], eps=EPSILON)).to(gate.dtype)
         return self.out_proj(gate * o)
 
-    def forward(
-        self, x: Tensor, context: Tensor | None = None, *, key_padding_mask: Tensor | None = None, carry: Any = None
-    ) -> tuple[Tensor, Any]:
-        x = self.source(x, context)
+    def mix_tokens(self, x: Tensor, source: Tensor, key_padding_mask: Tensor | None) -> Tensor:
         q, k, v, decay = self.project(x, 0)
         if key_padding_mask is not None:
             k = k.masked_fill(key_padding_mask[:, None, :, None], 0.0)
         o, _ = gated_linear_attention(q, k, v, decay, final_state=False)
         if self.divide_scores:
             o = o / divisors(q, k, 0)
-        return self.write(x, o), carry
+        return self.write(x, o)
 
     def empty_state(self, batch: int) -> State:
         """S (B, H, E, V), the number of tokens seen and, if scores are divided, all keys."""

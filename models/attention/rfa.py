@@ -95,12 +95,9 @@ class RFA(MultiHead):
     def directions(self) -> Tensor:
         return self.sigma * self.normals  # (H, m, E)
 
-    def forward(
-        self, x: Tensor, context: Tensor | None = None, *, key_padding_mask: Tensor | None = None, carry: Any = None
-    ) -> tuple[Tensor, Any]:
-        source = self.source(x, context)
+    def mix_tokens(self, x: Tensor, source: Tensor, key_padding_mask: Tensor | None) -> Tensor:
         q, k, v = self.project(self.q_proj, x), self.project(self.k_proj, source), self.project(self.v_proj, source)
-        return self.out_proj(merge_heads(self.attend(q, k, v, key_padding_mask, self.gate(x)))), carry
+        return self.out_proj(merge_heads(self.attend(q, k, v, key_padding_mask, self.gate(x))))
 
     def gate(self, x: Tensor) -> Tensor | None:
         """The logit of g, (B, H, N, 1), of x (B, N, D)."""

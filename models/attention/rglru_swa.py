@@ -31,14 +31,11 @@ class RGLRUSWA(Attention):
         self.local = SlidingWindow(dim, heads, window, causal=True)
         self.v_proj, self.out_proj = lecun_linear(dim, dim), lecun_linear(dim, dim)
 
-    def forward(
-        self, x: Tensor, context: Tensor | None = None, *, key_padding_mask: Tensor | None = None, carry: Any = None
-    ) -> tuple[Tensor, Any]:
-        x = self.source(x, context)
+    def mix_tokens(self, x: Tensor, source: Tensor, key_padding_mask: Tensor | None) -> Tensor:
         z = self.recurrence(x, key_padding_mask=key_padding_mask)
         v = split_heads(self.v_proj(x), self.head_dim)
         y = self.local(z, v, key_padding_mask=key_padding_mask, dropout=self.active_dropout)
-        return self.out_proj(merge_heads(y)), carry
+        return self.out_proj(merge_heads(y))
 
     def empty_state(self, batch: int) -> State:
         """The states of the recurrence and the window."""

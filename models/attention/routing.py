@@ -160,15 +160,12 @@ class Routing(Attention):
         """LN over the last axis, without parameters."""
         return F.layer_norm(x, (self.head_dim,), eps=NORM_EPSILON)
 
-    def forward(
-        self, x: Tensor, context: Tensor | None = None, *, key_padding_mask: Tensor | None = None, carry: Any = None
-    ) -> tuple[Tensor, Any]:
-        self.source(x, context)
+    def mix_tokens(self, x: Tensor, source: Tensor, key_padding_mask: Tensor | None) -> Tensor:
         v = split_heads(self.v_proj(x), self.head_dim)  # (B, H, N, E)
         y = self.route(x, v[:, self.local_heads :], key_padding_mask)
         if self.local_heads:
             y = torch.cat([self.attend_locally(x, v[:, : self.local_heads], key_padding_mask).to(y.dtype), y], 1)
-        return self.out_proj(merge_heads(y)), carry
+        return self.out_proj(merge_heads(y))
 
     def attend_locally(self, x: Tensor, v: Tensor, key_padding_mask: Tensor | None) -> Tensor:
         """x (B, N, D), v (B, h, N, E) of the local heads -> (B, h, N, E)."""

@@ -131,8 +131,7 @@ class RWKV4(Attention):
         **options: Any,
     ):
         super().__init__(dim, heads, **options)
-        if channel_dim is not None and channel_dim < 1:
-            raise ValueError(f"RWKV-4's channel mix has 1 hidden unit or more, not {channel_dim}")
+        self.check_sizes(channel_dim=channel_dim)
         self.shift = TokenShift(dim, 3, active=shift is not False)
         self.k_proj, self.v_proj, self.r_proj = (
             zero_linear(dim, dim),
@@ -169,22 +168,11 @@ class RWKV4(Attention):
         if self.channel_mix is not None:
             self.channel_mix.shift.start(left, left)
 
-    def forward(
-        self,
-        x: Tensor,
-        context: Tensor | None = None,
-        *,
-        key_padding_mask: Tensor | None = None,
-        carry: Any = None,
-        residual: Tensor | None = None,
-    ) -> tuple[Tensor, Any]:
-        x = self.source(x, context)
-        return self.read(x, self.empty_state(len(x)), residual, key_padding_mask)[0], carry
+    def mix_tokens(self, x: Tensor, source: Tensor, key_padding_mask: Tensor | None, residual: Tensor) -> Tensor:
+        return self.read(x, self.empty_state(len(x)), residual, key_padding_mask)[0]
 
-    def read(
-        self, x: Tensor, state: State, residual: Tensor | None, padding: Tensor | None = None
-    ) -> tuple[Tensor, State]:
-        """What n tokens x (B, n, D) add to the `residual`, by default x, and the state after them; mask (B, n)."""
+    def read(self, x: Tensor, state: State, residual: Tensor, padding: Tensor | None = None) -> tuple[Tensor, State]:
+        """What n tokens x (B, n, D) add to the `residual`, and the state after them; mask (B, n)."""
         (to_k, to_v, to_r), last = self.shift(x, state["last"], padding)
         k = upcast(self.k_proj(to_k))
         if padding is not None:
@@ -193,9 +181,7 @@ class RWKV4(Attention):
         y = self.out_proj(self.r_proj(to_r).sigmoid() * mean)
         state = {**state, "last": last, "wkv": (log_sum, value)}
         if self.channel_mix is not None:
-            more, state["channel"] = self.channel_mix(
-                (x if residual is None else residual) + y, state["channel"], padding
-            )
+            more, state["channel"] = self.channel_mix(residual + y, state["channel"], padding)
             y = y + more
         return y, state
 
@@ -206,4 +192,4 @@ class RWKV4(Attention):
         return state if self.channel_mix is None else {**state, "channel": last.clone()}
 
     def chunk(self, x: Tensor, state: State, residual: Tensor | None = None) -> tuple[Tensor, State]:
-        return self.read(x, state, residual)
+        return self.read(x, state, x if residual is None else residual)

@@ -57,8 +57,7 @@ class S4D(Attention):
         super().__init__(dim, heads, **options)
         if d_state < 2 or d_state % 2:
             raise ValueError(f"S4D's modes come in conjugate pairs: d_state is even and positive, not {d_state}")
-        if channels < 1:
-            raise ValueError(f"S4D has 1 channel or more, not {channels}")
+        self.check_sizes(channels=channels)
         self.channels, self.bidirectional = channels, bidirectional and not self.pattern.causal
         self.slow_lr = slow_lr
         kernels = 2 * channels if self.bidirectional else channels
@@ -88,10 +87,7 @@ class S4D(Attention):
         rates = w * upcast(self.log_step).exp()[:, None]
         return torch.view_as_complex(upcast(self.readout)) * (rates.exp() - 1) / w, rates
 
-    def forward(
-        self, x: Tensor, context: Tensor | None = None, *, key_padding_mask: Tensor | None = None, carry: Any = None
-    ) -> tuple[Tensor, Any]:
-        x = self.source(x, context)
+    def mix_tokens(self, x: Tensor, source: Tensor, key_padding_mask: Tensor | None) -> Tensor:
         if key_padding_mask is not None:
             x = x.masked_fill(key_padding_mask[..., None], 0.0)
         u = x.mT[:, None]  # (B, 1, D, N)
@@ -99,7 +95,7 @@ class S4D(Attention):
         kernels = 2 * exponential_kernel(coefficients, rates, x.shape[1])  # (kernels, D, N)
         past, *future = kernels.split(self.channels)
         y = fft_convolution(u, past, *future) + self.skip[..., None] * u  # (B, C, D, N)
-        return self.out_proj(F.gelu(y).flatten(1, 2).mT), carry
+        return self.out_proj(F.gelu(y).flatten(1, 2).mT)
 
     def empty_state(self, batch: int) -> State:
         """h for each mode, (B, D, n), complex."""

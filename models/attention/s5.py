@@ -114,10 +114,7 @@ class S5(Attention):
         # Re C h = Re C Re h - Im C Im h
         return remembered, torch.cat([enter.real, enter.imag]).mT, torch.cat([real, -imaginary], 1)
 
-    def forward(
-        self, x: Tensor, context: Tensor | None = None, *, key_padding_mask: Tensor | None = None, carry: Any = None
-    ) -> tuple[Tensor, Any]:
-        x = self.source(x, context)
+    def mix_tokens(self, x: Tensor, source: Tensor, key_padding_mask: Tensor | None) -> Tensor:
         if key_padding_mask is not None:
             x = x.masked_fill(key_padding_mask[..., None], 0.0)
         remembered, enter, leave = self.matrices()
@@ -126,7 +123,7 @@ class S5(Attention):
             y = self.skip * x
             for reverse, matrix in zip((False, True), leave, strict=False):
                 y = y + parts(diagonal_scan(remembered[None, None], b, reverse=reverse)) @ matrix
-        return self.finish(y.to(x.dtype)), carry
+        return self.finish(y.to(x.dtype))
 
     def finish(self, y: Tensor) -> Tensor:
         """The gated unit, (.., D) -> (.., D)."""

@@ -67,10 +67,7 @@ class Synthesizer(Attention):
             q = k = [x.new_zeros(batch, self.heads, length, 1)]
         return torch.cat(q, -1), torch.cat(k, -1), None if self.random is None else self.random[:, :length, :length]
 
-    def forward(
-        self, x: Tensor, context: Tensor | None = None, *, key_padding_mask: Tensor | None = None, carry: Any = None
-    ) -> tuple[Tensor, Any]:
-        self.source(x, context)
+    def mix_tokens(self, x: Tensor, source: Tensor, key_padding_mask: Tensor | None) -> Tensor:
         self.check_length(x.shape[1])
         v = split_heads(self.v_proj(x), self.head_dim)  # (B, H, N, E)
         q, k, mask = self.logits(x)
@@ -82,4 +79,4 @@ class Synthesizer(Attention):
         width = max(q.shape[-1], v.shape[-1])  # fused kernels require one common width
         q, k, v = (F.pad(y.to(v.dtype), (0, width - y.shape[-1])) for y in (q, k, v))
         y = attention(q, k, v, mask=mask, dropout=self.active_dropout, scale=1.0)
-        return self.out_proj(merge_heads(y[..., : self.head_dim])), carry
+        return self.out_proj(merge_heads(y[..., : self.head_dim]))

@@ -87,10 +87,8 @@ class TransformerXL(MultiHead):
         if self.shared_biases and isinstance(previous, TransformerXL):
             self.content_bias, self.position_bias = previous.content_bias, previous.position_bias
 
-    def forward(
-        self, x: Tensor, context: Tensor | None = None, *, key_padding_mask: Tensor | None = None, carry: Any = None
-    ) -> tuple[Tensor, Any]:
-        return self.read(self.source(x, context), key_padding_mask=key_padding_mask), carry
+    def mix_tokens(self, x: Tensor, source: Tensor, key_padding_mask: Tensor | None) -> Tensor:
+        return self.read(x, key_padding_mask=key_padding_mask)
 
     def read(self, x: Tensor, memory: Tensor | None = None, *, key_padding_mask: Tensor | None = None) -> Tensor:
         """x (B, N, D), which begins a segment, after a `memory` (B, M', D) -> (B, N, D). Mask (B, N) True at padding.

@@ -282,36 +282,22 @@ class XLSTM(Attention):
             layer.block.rescale((last if index < last else 1) / (last + 1))
             layer.block.start(index / last)
 
-    def forward(
-        self,
-        x: Tensor,
-        context: Tensor | None = None,
-        *,
-        key_padding_mask: Tensor | None = None,
-        carry: Any = None,
-        residual: Tensor | None = None,
-    ) -> tuple[Tensor, Any]:
-        x, state = self.source(x, context), self.empty_state(len(x))
+    def mix_tokens(self, x: Tensor, source: Tensor, key_padding_mask: Tensor | None, residual: Tensor) -> Tensor:
+        state = self.empty_state(len(x))
         size = x.shape[1] if torch.is_grad_enabled() else max(1, SLICE // len(x))
         if x.shape[1] <= size:
-            return self.read(x, self.block.unread(state), residual, key_padding_mask)[0], carry
+            return self.block.read(x, self.block.unread(state), residual, key_padding_mask)[0]
         rows = []  # without gradients only the state is kept between slices of tokens
         for start in range(0, x.shape[1], size):
             part = slice(start, start + size)
             mask = None if key_padding_mask is None else key_padding_mask[:, part]
-            y, state = self.read(x[:, part], state, None if residual is None else residual[:, part], mask)
+            y, state = self.block.read(x[:, part], state, residual[:, part], mask)
             rows.append(y)
-        return torch.cat(rows, 1), carry
-
-    def read(
-        self, x: Tensor, state: State, residual: Tensor | None, padding: Tensor | None = None
-    ) -> tuple[Tensor, State]:
-        """What n tokens x (B, n, D) add to the `residual`, by default x, and the state after them; mask (B, n)."""
-        return self.block.read(x, state, x if residual is None else residual, padding)
+        return torch.cat(rows, 1)
 
     def empty_state(self, batch: int) -> State:
         """The state of the layer's block."""
         return self.block.empty_state(batch)
 
     def chunk(self, x: Tensor, state: State, residual: Tensor | None = None) -> tuple[Tensor, State]:
-        return self.read(x, state, residual)
+        return self.block.read(x, state, x if residual is None else residual, None)

@@ -10,7 +10,7 @@ R is RoPE's rotation with the pairs (j, j + E / 2). Keys and values have K heads
     B batch, N length, D width, H query heads, K key and value heads, E head width, w window
 """
 
-from typing import Any, ClassVar
+from typing import ClassVar
 
 import torch
 from torch import Tensor, nn
@@ -88,17 +88,14 @@ class TrainedAttention(Attention):
         left = None if self.window is None else self.window - 1
         return capped_attention(q, k, v, left=left, cap=self.cap, scale=self.scale), v
 
-    def forward(
-        self, x: Tensor, context: Tensor | None = None, *, key_padding_mask: Tensor | None = None, carry: Any = None
-    ) -> tuple[Tensor, Any]:
-        """As `Attention.forward`. Raises ValueError for a mask: language model texts have no padding."""
-        x = self.source(x, context)
+    def mix_tokens(self, x: Tensor, source: Tensor, key_padding_mask: Tensor | None) -> Tensor:
+        """Raises ValueError for a mask: language model texts have no padding."""
         if key_padding_mask is not None:
             raise ValueError("trained attention takes no padding mask")
         y, v = self.attend(*self.project(x, 0))
         if self.mixer is not None:
             y = self.mixer.mix(x, v, y)
-        return self.out_proj(merge_heads(y)), carry
+        return self.out_proj(merge_heads(y))
 
     def empty_state(self, batch: int) -> State:
         empty = self.q_proj.weight.new_zeros(batch, self.kv_heads, 0, self.width)

@@ -15,7 +15,6 @@ from pathlib import Path
 import numpy as np
 
 from tasks import data_sources
-from tasks.checks import DataError
 from tasks.regular_files import open_regular
 
 MOST_POINTS = 1 << 20
@@ -26,20 +25,14 @@ LAST_OF_HEADER = re.compile(rb"^DATA[ \t]+(\w+)[ \t\r]*\n", re.MULTILINE)
 
 def read_cloud(file: Path) -> np.ndarray:
     """Points (n, 3) float32 of a .pcd file, n > 0. Raises DataError."""
-    try:
+    # numpy parses headers as Python, and raises what that does
+    with data_sources.refusing(file, errors=data_sources.ANY), np.errstate(over="ignore", invalid="ignore"):
         points = read_pcd(file)
-        with np.errstate(over="ignore", invalid="ignore"):
-            narrow = np.array(points, np.float32, order="C")
+        narrow = np.array(points, np.float32, order="C")
         for row in np.flatnonzero(~np.isfinite(narrow).all(1))[:1]:
             coordinate = points[row][~np.isfinite(narrow[row])][0]
             raise ValueError(f"point {row + 1}: a coordinate is {coordinate:.4g}, no finite number")
         return narrow
-    except DataError:
-        raise
-    except OSError as error:
-        raise DataError(f"{file}: {error.strerror}", "put the file there") from error
-    except Exception as error:  # numpy parses headers as Python, and raises what that does
-        raise DataError(f"{file}: {data_sources.one_line(error)[:160]}", "put the whole file there") from error
 
 
 def read_pcd(file: Path) -> np.ndarray:

@@ -9,7 +9,7 @@ train), and a JSON list of categories: taxonomy_id, taxonomy_name, and the model
 """
 
 import os
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import cache
 from pathlib import Path
@@ -102,10 +102,12 @@ def pcn_files(root: Path, views: int) -> tuple[tuple[str, ...], dict[str, Files]
     categories = _categories(listed)
     splits = {}
     for split in SPLITS:
-        entries = _in_turn({name: getattr(category, split) for name, category in categories.items()})
-        folder = root / split / "complete"
-        files = [folder / categories[name].taxonomy_id / f"{model}.pcd" for name, model in entries]
-        labels = _labels([name for name, _ in entries], list(categories))
+        of_category = [(category.taxonomy_id, getattr(category, split)) for category in categories.values()]
+        # the first of each category, the second of each, ...
+        places = sorted((at, label) for label, (_, models) in enumerate(of_category) for at in range(len(models)))
+        folders = [root / split / "complete" / taxonomy for taxonomy, _ in of_category]
+        files = [folders[label] / f"{of_category[label][1][at]}.pcd" for at, label in places]
+        labels = np.array([label for _, label in places], np.int64)
         splits[split] = Files(listed, files, labels, views if split == "train" else 1)
     return tuple(categories), splits
 
@@ -125,18 +127,6 @@ def _categories(listed: Path) -> dict[str, Category]:
     if not by_name or len(by_name) < len(categories):
         raise DataError(f"{listed}: {len(categories)} categories with {len(by_name)} different names", cure)
     return by_name
-
-
-def _in_turn(of_categories: Mapping[str, Sequence[str]]) -> list[tuple[str, str]]:
-    """(category, model): the first of each, the second of each, ..."""
-    places = [(at, order) for order, models in enumerate(of_categories.values()) for at in range(len(models))]
-    names = list(of_categories)
-    return [(names[order], of_categories[names[order]][at]) for at, order in sorted(places)]
-
-
-def _labels(of_shapes: Sequence[str], categories: Sequence[str]) -> np.ndarray:
-    number = {name: i for i, name in enumerate(categories)}
-    return np.array([number[name] for name in of_shapes], np.int64)
 
 
 def _names(folder: Path) -> frozenset[str]:

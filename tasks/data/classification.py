@@ -6,7 +6,7 @@ regression on n-grams, of bytes up to 5, of words and of a tokenizer's pieces up
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import lru_cache, partial
+from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
@@ -21,16 +21,13 @@ from tasks.data_task import SYNTHETIC
 from tasks.examples import Examples
 from tasks.file_digests import path_identity
 from tasks.lra import synthetic_text
-from tasks.lra.classifiers import NaiveBayes, ngrams
-from tasks.lra.fitted import at_most, logistic, within
-from tasks.lra.ngram_counts import ngram_counts
+from tasks.lra.ngram_counts import ngram_fits
 
 MOST_CLASSES = 1000
 FEW_CLASSES = 20  # so many may be classes in any number of rows
 LONGEST_LABEL = 200  # characters
 FEW_UNSEEN = 0.1  # of the test rows: so many may have a class that training lacks
 BYTES, PIECES = 5, 2  # of an n-gram
-FIT_ON, TOKENS = 16_000, 4_000_000  # examples, and tokens of them, for a regression: a fit of less than a minute
 
 
 @dataclass(kw_only=True, eq=False, repr=False)
@@ -84,12 +81,7 @@ class Classification(OwnSequences):
 
     def baselines(self, seen: int | None = None) -> Mapping[str, Callable[[], Predictor]]:
         most, unit = (BYTES, "byte") if self.tokenizer == "bytes" else (PIECES, "token")
-        train, symbols = self.split("train"), self.vocab_size
-        naive_bayes = partial(NaiveBayes, train, self.classes, partial(ngrams, n=most, symbols=symbols), seen)
-        counts = partial(ngram_counts, most=most, symbols=symbols)
-        regression = partial(self.fitted, counts, logistic, within(train, TOKENS, at_most(FIT_ON, seen)))
-        fits = {"naive_bayes": naive_bayes, "logistic_regression": regression}
-        return {**super().baselines(seen), **{f"{unit}_{most}gram_{name}": make for name, make in fits.items()}}
+        return {**super().baselines(seen), **ngram_fits(self, most, unit, seen)}
 
 
 def label_of(value: Any, column: str, where: str) -> str:

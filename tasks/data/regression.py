@@ -28,16 +28,16 @@ from tasks.data.own_files import Entry, text_of
 from tasks.data.rows import LONGEST_LIST
 from tasks.data.sequences import OwnSequences
 from tasks.data.synthetic_numbers import LEVELS
-from tasks.examples import AnyExamples, Examples
-from tasks.forecasting.errors import ForecastErrors, window_errors
+from tasks.examples import AnyExamples, Examples, of_sequences
+from tasks.forecasting.errors import window_errors
 from tasks.lra.classification import SequenceSplit
 from tasks.lra.classifiers import pieces, saw
 from tasks.lra.fitted import at_most, stacked, within
-from tasks.lra.ngram_counts import ngram_counts
+from tasks.lra.ngram_counts import FIT_ON, TOKENS, ngram_counts
+from tasks.metrics import means
 
 NUMBERS = "levels"
 PENALTIES = (1e-2, 1e0, 1e2, 1e4)
-FIT_ON, TOKENS = 16_000, 4_000_000  # examples, and tokens of them: a fit of less than a minute
 NGRAM = 3
 LARGEST = 1e100  # of a number: its square is one, too
 
@@ -121,12 +121,12 @@ class Regression(OwnSequences):
         return F.mse_loss(model(batch["tokens"]).float(), batch["label"].float())
 
     def metrics(self) -> MetricCollection:
-        return MetricCollection({"errors": ForecastErrors()})
+        return means("mse", "mae")
 
     def score(self, model: Predictor, batch: Batch, metrics: MetricCollection) -> dict[str, Tensor]:
-        predicted, target = model(batch["tokens"])[..., None], batch["label"][..., None]  # (B, 1, 1)
-        metrics.update(predicted, target, torch.ones(len(target), dtype=torch.bool, device=target.device))
-        return dict(zip(("mse", "mae"), window_errors(predicted, target), strict=True))
+        scores = window_errors(model(batch["tokens"]), batch["label"])  # of (B, 1) each
+        metrics.update(**scores)
+        return scores
 
     def baselines(self, seen: int | None = None) -> Mapping[str, Callable[[], Predictor]]:
         return {"training_mean": lambda: lambda tokens: tokens.new_zeros(len(tokens), 1).double(),
@@ -180,8 +180,7 @@ def levels(entries: Sequence[Entry], edges: Sequence[np.ndarray]) -> Examples:
         ranks = [np.array([np.searchsorted(edge, x) for edge, x in zip(edges, row, strict=True)]) for row in rows]
     else:
         ranks = [np.searchsorted(edges[0], row) for row in rows]
-    offsets = np.cumsum([0, *map(len, ranks)], dtype=np.int64)
-    return Examples(np.concatenate(ranks).astype(np.uint8), offsets, np.array([entry.value for entry in entries]))
+    return of_sequences([row.astype(np.uint8) for row in ranks], [entry.value for entry in entries])
 
 
 def number_of(value: Any, column: str, where: str) -> float:

@@ -9,10 +9,11 @@ import csv
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
+from tasks.cells import Row, json_rows, position
 from tasks.checks import DataError
-from tasks.data_sources import LONGEST_LINE, MIB, decoded, json_object, not_utf8, one_line, records_of, refusing
+from tasks.data_sources import LONGEST_LINE, MIB, decoded, not_utf8, one_line, records_of, refusing
 from tasks.lm.parquet import is_text, parquet_file, refusing_arrow, require_unpackable
 from tasks.regular_files import require_regular
 
@@ -23,11 +24,6 @@ LONGEST_LIST = 1 << 20  # numbers
 SPLIT_NAMES = {"train": "train", "val": "val", "valid": "val", "validation": "val", "dev": "val", "test": "test"}
 ALL = "all"  # rows without a split of their own
 FORMATS = "a .csv, .tsv, .jsonl, .ndjson (each also .gz) or .parquet (by to_parquet of datasets), or a folder of them"
-
-
-class Row(NamedTuple):
-    where: str  # file:line
-    values: tuple[Any, ...]  # one per column
 
 
 @dataclass(frozen=True)
@@ -61,7 +57,10 @@ def tables(path: Path) -> dict[str, list[Table]]:
         raise DataError(
             f"{path}: {stray[0]} begins with none of {', '.join(SPLIT_NAMES)}", "rename it, or move it away"
         )
-    return by_split((name if has_splits else ALL, table) for name, table in named)
+    by_split: dict[str, list[Table]] = {}
+    for name, table in named:
+        by_split.setdefault(name if has_splits else ALL, []).append(table)
+    return by_split
 
 
 def folders_in(path: Path, names: Iterable[str]) -> list[Path]:
@@ -70,13 +69,6 @@ def folders_in(path: Path, names: Iterable[str]) -> list[Path]:
     if outside := [folder for folder in folders if not folder.resolve().is_relative_to(path.resolve())]:
         raise DataError(f"{outside[0]}: a link that leads out of its folder", "move the folder there")
     return folders
-
-
-def by_split(named: Any) -> dict[str, list[Table]]:
-    grouped: dict[str, list[Table]] = {}
-    for name, table in named:
-        grouped.setdefault(name, []).append(table)
-    return grouped
 
 
 def table_of(file: Path) -> Table:
@@ -116,16 +108,6 @@ def csv_rows(file: Path, columns: Sequence[str]) -> Iterator[Row]:
         raise DataError(
             f"{file}:{begin}: {one_line(error)}", "close its quotation, or put a whole file there"
         ) from error
-
-
-def json_rows(file: Path, columns: Sequence[str]) -> Iterator[Row]:
-    for number, line in records_of(file):
-        if line.strip():
-            where = f"{file}:{number}"
-            entries = json_object(line, where)
-            for name in columns:
-                position(name, list(entries), where)
-            yield Row(where, tuple(entries[name] for name in columns))
 
 
 def parquet_rows(file: Path, columns: Sequence[str]) -> Iterator[Row]:
@@ -184,20 +166,6 @@ def _is_list(kind: Any) -> bool:
     from pyarrow import types
 
     return types.is_list(kind) or types.is_large_list(kind) or types.is_fixed_size_list(kind)
-
-
-def position(name: str, header: Sequence[str], where: object) -> int:
-    """The number of a column. Raises DataError, which lists the columns."""
-    if not header:
-        raise DataError(f"{where}: empty", f"begin it with the names of its columns, among them '{name}'")
-    if name not in header:
-        shown = ", ".join(str(column)[:40] for column in header[:20])
-        is_one = len(header) == 1 and any(mark in str(header[0]) for mark in ";|,\t")
-        apart = "separate columns by commas, or tabs in a .tsv" if is_one else ""
-        raise DataError(f"{where}: no column '{name}', there is {shown}", apart or "name the column that it has")
-    if (count := list(header).count(name)) > 1:
-        raise DataError(f"{where}: {count} columns '{name}'", "give each column a name of its own")
-    return list(header).index(name)
 
 
 READERS = {

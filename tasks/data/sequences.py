@@ -30,10 +30,11 @@ from tasks.data.own_files import (
 from tasks.data.rows import FORMATS, READS
 from tasks.data.splits import Chosen, check_fractions, copied
 from tasks.data_task import SPLITS, SYNTHETIC, Source
-from tasks.examples import AnyExamples, Examples
+from tasks.examples import AnyExamples, Examples, of_sequences
 from tasks.lm import tokenizer_names
 from tasks.lm.tokenizers import Tokenizer
-from tasks.lra.classification import Generator, SequenceClassification, padded
+from tasks.lra.classification import Generator, SequenceClassification
+from tasks.seq2seq.pairs import padded
 
 COPIES = "copies"  # in the cache: the numbers of the test rows that are copies
 
@@ -119,9 +120,6 @@ class OwnSequences(SequenceClassification):
     def symbols(self) -> int:
         return self.tokens_from.vocab_size + self.shift
 
-    def backbone_kwargs(self) -> dict[str, object]:
-        return super().backbone_kwargs()  # its errors name the command
-
     def check_source(self) -> None:
         super().check_source()
         if self.source == FILES:
@@ -153,7 +151,8 @@ class OwnSequences(SequenceClassification):
         if self.tokenizer in self.tokenizers:
             raise DataError(f"tokenizer={self.tokenizer}: the levels of numbers belong to the rows of a file")
         texts = [text_of(text, f"input {number}", self.name) for number, text in enumerate(inputs)]
-        return padded([ids.astype(np.int64) + self.shift for ids in self.tokens_from.encode(texts)], self.max_length)
+        ids = (row[: self.max_length].astype(np.int64) + self.shift for row in self.tokens_from.encode(texts))
+        return padded(ids, self.padding_id)
 
     def load(self) -> DataInfo:
         info = super().load()
@@ -173,5 +172,4 @@ class OwnSequences(SequenceClassification):
 
 def tokenized(entries: Sequence[Entry], tokenizer: Tokenizer) -> Examples:
     ids = tokenizer.encode([entry.content.decode() for entry in entries])
-    offsets = np.cumsum([0, *map(len, ids)], dtype=np.int64)
-    return Examples(np.concatenate(ids), offsets, np.array([entry.value for entry in entries]))
+    return of_sequences(ids, [entry.value for entry in entries])

@@ -20,10 +20,11 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from tasks import cells
 from tasks.base import FinalEvaluation, Predictor
+from tasks.cells import json_rows
 from tasks.checks import DataError, Progress
-from tasks.data.rows import json_rows
-from tasks.finetuning import tables
+from tasks.data.splits import Chosen
 from tasks.finetuning.cooccurrence import Cooccurrence
 from tasks.finetuning.labelled_texts import LabelledText, LabelledTexts, different_pieces
 from tasks.lm.text_sources import HubFiles
@@ -82,10 +83,10 @@ class RACE(Choice):
 
     def of_hub(self, where: str, name: Any, article: Any, question: Any, options: Any, answer: Any) -> LabelledText:
         article, question = (
-            tables.text(value, column, where) for value, column in ((article, "article"), (question, "question"))
+            cells.text(value, column, where) for value, column in ((article, "article"), (question, "question"))
         )
-        answers = tables.texts(options, self.classes, "options", where)
-        label = tables.label(answer, LETTERS[: self.classes], "answer", where)
+        answers = cells.texts(options, self.classes, "options", where)
+        label = cells.label(answer, LETTERS[: self.classes], "answer", where)
         asked = [question.replace("_", text) if "_" in question else f"{question} {text}" for text in answers]
         level = next((i for i, level in enumerate(LEVELS, 1) if str(name).startswith(level)), 0)
         return LabelledText(where, (article.replace("\n", " "), *asked), label, level)
@@ -94,7 +95,7 @@ class RACE(Choice):
         """The test examples of each level, if the data name the levels."""
         groups = self._found["test"].labels[:: self.texts, 1]
         numbers = {level: np.flatnonzero(groups == i) for i, level in enumerate(LEVELS, 1)}
-        return [FinalEvaluation(level, self._texts(self._found["test"], n)) for level, n in numbers.items() if len(n)]
+        return [FinalEvaluation(level, Chosen(self.split("test"), n)) for level, n in numbers.items() if len(n)]
 
 
 @dataclass(kw_only=True, eq=False, repr=False)
@@ -127,7 +128,7 @@ class CommonsenseQA(Choice):
             yield self._example(where, question.get("stem"), texts, answer)
 
     def _example(self, where: str, question: Any, choices: Any, answer: Any) -> LabelledText:
-        answers = tables.texts(choices, self.classes, "choices", where)
-        label = tables.label(answer, LETTERS[: self.classes], "answer", where)
-        asked = tables.text(question, "question", where)
+        answers = cells.texts(choices, self.classes, "choices", where)
+        label = cells.label(answer, LETTERS[: self.classes], "answer", where)
+        asked = cells.text(question, "question", where)
         return LabelledText(where, (f"Q: {asked}", *(f"A: {text}" for text in answers)), label)

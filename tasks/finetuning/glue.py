@@ -16,6 +16,7 @@ from typing import Any, ClassVar
 
 import numpy as np
 
+from tasks import cells
 from tasks.base import Predictor
 from tasks.checks import Progress, say
 from tasks.finetuning import tables
@@ -57,8 +58,8 @@ class GLUE(LabelledTexts):
 
     def _example(self, where: str, values: Sequence[Any], labels: Sequence[Any]) -> LabelledText:
         *texts, label = values
-        some = tuple(tables.text(text, name, where) for text, name in zip(texts, self.hub_columns, strict=False))
-        return LabelledText(where, some, tables.label(label, labels, "label", where))
+        some = tuple(cells.text(text, name, where) for text, name in zip(texts, self.hub_columns, strict=False))
+        return LabelledText(where, some, cells.label(label, labels, "label", where))
 
     def baselines(self, seen: int | None = None) -> Mapping[str, Callable[[], Predictor]]:
         """`token_2gram_naive_bayes`; for pairs also `shared_tokens`, how many tokens both texts have, and
@@ -67,16 +68,14 @@ class GLUE(LabelledTexts):
         naive_bayes = partial(NaiveBayes, train, self.classes, self._ngrams, seen)
         cooccurrence = partial(Cooccurrence, train, self.vocab_size, self.is_choice, at_most(FIT_ON, seen))
         baselines = {**super().baselines(seen), f"token_{NGRAM}gram_naive_bayes": naive_bayes}
-        of_pairs = {"shared_tokens": self._shared_tokens, "cooccurrence_naive_bayes": cooccurrence}
+        shared_tokens = partial(Lookup.by_level, train, self.classes, LEVELS, shared, FIT_ON)
+        of_pairs = {"shared_tokens": shared_tokens, "cooccurrence_naive_bayes": cooccurrence}
         return baselines if self.texts == 1 else {**baselines, **of_pairs}
 
     def _ngrams(self, tokens: np.ndarray) -> np.ndarray:
         """Numbers of single tokens and of n-grams up to NGRAM, without special tokens; -1 where there is none."""
         pieces_only = np.where(tokens >= SPECIAL_ROWS, tokens, 0)
         return np.concatenate([ngrams(pieces_only, n, self.vocab_size) for n in range(1, NGRAM + 1)], 1)
-
-    def _shared_tokens(self) -> Lookup:
-        return Lookup.by_level(self.split("train"), self.classes, LEVELS, shared, FIT_ON)
 
 
 def shared(tokens: np.ndarray) -> np.ndarray:

@@ -30,11 +30,10 @@ from models.attention.base import Pattern
 from tasks.base import SELF, Batch, DataInfo, Split
 from tasks.checks import DataError, Progress, at_least
 from tasks.data_task import SLICE, SPLITS, SYNTHETIC, CachedSet, Source
-from tasks.examples import AnyExamples, Examples
+from tasks.examples import AnyExamples, Examples, of_sequences
 from tasks.file_digests import identities, path_identity
 from tasks.finetuning import sections, tables
 from tasks.lm.text_sources import HubFiles
-from tasks.lm.tokenizers import dtype
 from tasks.lra.one_label import OneLabel
 from tasks.mlm import tokens as token_ids
 from tasks.seq2seq.pairs import padded
@@ -54,8 +53,7 @@ class LabelledText(NamedTuple):
 class TextSplit(Split):
     """`batch(indices)` gives {"tokens" (B, N), or (B, O, N) of a choice, "label" (B,)}, int64, padded with `<pad>`.
 
-    An example is `texts` sequences one after another in `examples`. `numbers` are those of the examples that are used,
-    None: all.
+    An example is `texts` sequences one after another in `examples`.
     """
 
     def __init__(
@@ -66,23 +64,21 @@ class TextSplit(Split):
         max_length: int,
         separators: int,
         second_length: int | None,
-        numbers: np.ndarray | None = None,
     ):
         self.examples, self.texts, self.separators = examples, texts, separators
         self.max_length, self.second_length = max_length, second_length or max_length
-        self.numbers = np.arange(examples.count // texts) if numbers is None else numbers
 
     def __len__(self) -> int:
-        return len(self.numbers)
+        return self.examples.count // self.texts
 
     @property
     def labels(self) -> np.ndarray:
         """(n,) uint8."""
-        return self.examples.labels[self.numbers * self.texts, 0]
+        return self.examples.labels[:: self.texts, 0]
 
     def lengths(self) -> np.ndarray:
         """(n,) int64: tokens of all sequences of an example."""
-        of_texts = self.examples.lengths[self.numbers[:, None] * self.texts + np.arange(self.texts)]  # (n, texts)
+        of_texts = self.examples.lengths.reshape(-1, self.texts)  # (n, texts)
         if self.texts == 1:
             return np.minimum(of_texts[:, 0] + 2, self.max_length)
         both = of_texts[:, :1] + np.minimum(of_texts[:, 1:], self.second_length)
@@ -90,7 +86,7 @@ class TextSplit(Split):
 
     def batch(self, indices: Sequence[int]) -> Batch:
         index = self.checked(indices)
-        rows = [row for number in self.numbers[index].tolist() for row in self._sequences(number)]
+        rows = [row for number in index.tolist() for row in self._sequences(number)]
         tokens = padded(rows)
         if self.texts > 2:
             tokens = tokens.unflatten(0, (len(index), self.texts - 1))
@@ -236,22 +232,18 @@ class LabelledTexts(token_ids.PretrainingTokens, OneLabel):
         for start in range(0, len(texts), BATCH):
             progress(f"{split} of {self.name}, tokens", start, len(texts))
             ids += self.vocabulary_used.encode(texts[start : start + BATCH])
-        tokens = np.concatenate(ids).astype(dtype(self.vocab_size))
-        offsets = np.cumsum([0, *map(len, ids)], dtype=np.int64)
         labels = np.array([(example.label, example.group) for example in some], np.uint8).repeat(self.texts, axis=0)
-        return Examples(tokens, offsets, labels)
+        return of_sequences(ids, labels)
 
     def load(self) -> DataInfo:
         cached = self.cached_sets()[0]
         self._found = self.open(cached)
-        self._splits = {name: self._texts(self._found[name]) for name in SPLITS}
+        how = {"max_length": self.max_length, "second_length": self.second_length}
+        how |= {"texts": self.texts, "separators": self.separators}
+        self._splits = {name: TextSplit(self._found[name], **how) for name in SPLITS}
         sizes = {name: len(split) for name, split in self._splits.items()}
         sizes |= {final.name: len(final.split) for final in self.final_evaluations()}
         return DataInfo(self.origin(self._source.complete), self.fingerprint_of(cached), sizes)
-
-    def _texts(self, examples: AnyExamples, numbers: np.ndarray | None = None) -> TextSplit:
-        lengths = {"max_length": self.max_length, "second_length": self.second_length}
-        return TextSplit(examples, texts=self.texts, separators=self.separators, numbers=numbers, **lengths)
 
     def backbone_kwargs(self) -> dict[str, object]:
         sizes = {"vocab_size": self.vocab_size, "max_length": self.max_length}

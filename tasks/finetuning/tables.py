@@ -1,12 +1,11 @@
-"""Rows of tables: GLUE's tab-separated files and the hub's parquet files; and checks of the values of a row."""
+"""Rows of tables: GLUE's tab-separated files and the hub's parquet files."""
 
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
-from typing import Any
 
 from tasks import data_sources
+from tasks.cells import Row, position
 from tasks.checks import DataError
-from tasks.data.rows import Row, position
 from tasks.lm.parquet import parquet_file, refusing_arrow
 
 ROWS_AT_ONCE = 1024
@@ -54,25 +53,3 @@ def parquet_table(file: Path, columns: Sequence[str]) -> Iterator[Row]:
         batches = opened.iter_batches(ROWS_AT_ONCE, columns=list(columns))
         for number, row in enumerate((row for batch in batches for row in batch.to_pylist()), 1):
             yield Row(f"{file}:{number}", tuple(row[name] for name in columns))
-
-
-def text(value: Any, name: str, where: str) -> str:
-    """Raises DataError for a value that is not a text."""
-    if not isinstance(value, str):
-        raise DataError(f"{where}: {name} is {type(value).__name__}, not a text")
-    return value
-
-
-def texts(values: Any, count: int, name: str, where: str) -> list[str]:
-    """This number of texts. Raises DataError."""
-    if not isinstance(values, list) or len(values) != count:
-        given = len(values) if isinstance(values, list) else type(values).__name__
-        raise DataError(f"{where}: {given} {name}, not {count}", "put the right file there")
-    return [text(value, name, where) for value in values]
-
-
-def label(value: Any, allowed: Sequence[Any], kind: str, where: str) -> int:
-    """The place of a value among those allowed. Raises DataError."""
-    if isinstance(value, bool) or value not in allowed:
-        raise DataError(f"{where}: {kind} {str(value)[:20]!r} is none of {', '.join(map(str, allowed))}")
-    return list(allowed).index(value)

@@ -33,10 +33,11 @@ from tasks.checks import DataError, Progress, at_least, no_progress, one_of
 from tasks.data_task import SLICE, SYNTHETIC, DataTask, Source
 from tasks.forecasting import synthetic_series
 from tasks.forecasting.datasets import DATASETS, Dataset
-from tasks.forecasting.errors import ErrorsInUnits, ForecastErrors, window_errors
+from tasks.forecasting.errors import ErrorsInUnits, window_errors
 from tasks.forecasting.ridge import RidgeForecast
 from tasks.forecasting.series import Series, read
 from tasks.forecasting.windows import TIME_FEATURES, Windows, time_features
+from tasks.metrics import Ratio
 
 FEATURES = ("M", "S")
 
@@ -113,7 +114,8 @@ class Forecasting(DataTask):
         borders = {"train": slice(0, ends[0])}  # validation and test begin with the past of their first prediction
         for name, (last, end) in zip(("val", "test"), pairwise(ends), strict=True):
             borders[name] = slice(max(0, last - self.seq_len), end)
-        mean, deviation = standard(series.values[: borders["train"].stop])
+        fitted = series.values[: borders["train"].stop]
+        mean, deviation = fitted.mean(0), fitted.std(0)  # of the population
         if not deviation.all():
             flat = series.columns[int((deviation == 0).argmax())]
             cure = "get another file" if self.rows is None else f"set task.rows to more than {self.rows}"
@@ -161,7 +163,9 @@ class Forecasting(DataTask):
         return F.mse_loss(self.forecast(model, batch).float(), batch["future"])
 
     def metrics(self) -> MetricCollection:
-        metrics = {"errors": ForecastErrors(dropping=self.drop_last is not None)}
+        metrics = {name: Ratio(name) for name in ("mse", "mae")}
+        if self.drop_last is not None:
+            metrics |= {f"{name}_drop_last": Ratio(f"{name}_kept", "kept") for name in ("mse", "mae")}
         if self.original_units:
             columns = self.published.columns if self.features == "M" else (self.published.target,)
             target = columns.index(self.published.target)
@@ -169,9 +173,11 @@ class Forecasting(DataTask):
         return MetricCollection(metrics, compute_groups=False)
 
     def score(self, model: Predictor, batch: Batch, metrics: MetricCollection) -> dict[str, Tensor]:
-        forecast = self.forecast(model, batch)
-        metrics.update(forecast, batch["future"], batch["kept"])
-        return dict(zip(("mse", "mae"), window_errors(forecast, batch["future"]), strict=True))
+        forecast, kept = self.forecast(model, batch), batch["kept"]
+        scores = window_errors(forecast, batch["future"])
+        of_kept = {f"{name}_kept": errors * kept for name, errors in scores.items()}
+        metrics.update(**scores, **of_kept, kept=kept, forecast=forecast, target=batch["future"])
+        return scores
 
     def baselines(self, seen: int | None = None) -> Mapping[str, Callable[[], Predictor]]:
         """Forecasts without parameters, and ridge regressions. The seasonal one repeats the last day of the past, or
@@ -264,8 +270,3 @@ class Forecasting(DataTask):
         used = min(len(series.values), self.published.split_rows or len(series.values))
         train, _, test = (int(used * share) for share in self.published.shares)
         return train, used - test, used
-
-
-def standard(values: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Mean and standard deviation (of the population) of each column of values (n, C)."""
-    return values.mean(0), values.std(0)

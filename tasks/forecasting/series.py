@@ -96,11 +96,8 @@ def read(file: Path, dataset: Dataset) -> Series:
 
 def parse(file: Path) -> pd.DataFrame:
     """All cells as text. Raises DataError if the file is no table."""
-    try:
-        with data_sources.opened(file) as stream:
-            return tabled(data_sources.content(stream, str(file), LARGEST_FILE), file)
-    except OSError as error:
-        raise DataError(f"{file}:1: {error.strerror or error}", "set task.path to its folder") from error
+    with data_sources.refusing(f"{file}:1", "set task.path to its folder"), data_sources.opened(file) as stream:
+        return tabled(data_sources.content(stream, str(file), LARGEST_FILE), file)
 
 
 def tabled(data: bytes, file: Path) -> pd.DataFrame:

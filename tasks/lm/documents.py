@@ -15,7 +15,7 @@ import re
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
-from typing import NamedTuple, Protocol
+from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 
@@ -36,6 +36,10 @@ class Document(NamedTuple):
     where: str  # the file, or file:line or file:row, for messages
     text: str
 
+    @property
+    def size(self) -> int:
+        return len(self.text)  # characters
+
 
 class Piece(Protocol):
     """Documents that are read together. Picklable."""
@@ -55,15 +59,15 @@ def shards(pieces: Sequence[Piece], tokenizer: Tokenizer, *, reading: str, title
     return Shards(makers, sum(piece.count for piece in pieces), title)
 
 
-def grouped(pieces: Iterable[Piece], size: int) -> Iterator[list[Piece]]:
-    """Groups of consecutive pieces, no larger than `size` unless a single piece is."""
+def grouped(items: Iterable[Any], most: int) -> Iterator[list[Any]]:
+    """Groups of consecutive pieces or documents, no larger than `most` unless a single one is."""
     group, total = [], 0
-    for piece in pieces:
-        if group and total + piece.size > size:
+    for item in items:
+        if group and total + item.size > most:
             yield group
             group, total = [], 0
-        group.append(piece)
-        total += piece.size
+        group.append(item)
+        total += item.size
     if group:
         yield group
 
@@ -78,7 +82,8 @@ class Encoder:
 
     def __call__(self) -> Examples:
         tokens, lengths, labels, where = [], [], [], "nothing"
-        for batch in batches(itertools.chain.from_iterable(piece.documents() for piece in self.pieces)):
+        documents = itertools.chain.from_iterable(piece.documents() for piece in self.pieces)
+        for batch in grouped(documents, BATCH):
             where = batch[0].where
             if texts := [document.text for document in batch if not (document.text == "" or document.text.isspace())]:
                 ids, length = encode(texts, self.tokenizer, self.reading)
@@ -89,19 +94,6 @@ class Encoder:
             raise DataError(f"{where}: no words in it, nor in what follows it", "put a text there")
         offsets = np.cumsum(np.concatenate([[0], *lengths]), dtype=np.int64)
         return Examples(np.concatenate(tokens), offsets, np.array(labels, np.int64))
-
-
-def batches(documents: Iterable[Document]) -> Iterator[list[Document]]:
-    """The documents in lists of about BATCH characters."""
-    batch, size = [], 0
-    for document in documents:
-        batch.append(document)
-        size += len(document.text)
-        if size >= BATCH:
-            yield batch
-            batch, size = [], 0
-    if batch:
-        yield batch
 
 
 def encode(texts: Sequence[str], tokenizer: Tokenizer, reading: str) -> tuple[np.ndarray, np.ndarray]:

@@ -22,7 +22,8 @@ import numpy as np
 
 from tasks.checks import DataError, Progress
 from tasks.data_sources import LARGEST_MEMBER, one_line, refusing
-from tasks.lm.tokenizers import Pieces, bytes_of, digest
+from tasks.examples import digest
+from tasks.lm.tokenizers import Pieces, bytes_of
 from tasks.regular_files import read_json
 
 NAME, SETTINGS = "tokenizer.json", "tokenizer_config.json"

@@ -50,10 +50,9 @@ class PG19(Corpus):
 
     def check_words(self) -> None:
         """Raises DataError if a prepared split differs too much from the published number of words."""
-        limited = {"train": self.train_bytes, "val": self.val_bytes, "test": self.test_bytes}
         for name, facts in self.facts(self.cached_sets()[0]).items():
             words = facts["label_sums"][0]
-            if limited[name] is None and abs(words - WORDS[name]) > TOLERANCE * WORDS[name]:
+            if self._limits[name] is None and abs(words - WORDS[name]) > TOLERANCE * WORDS[name]:
                 difference = f"{name} has {words:,} words, {WORDS[name]:,} are published"
                 cure = "fetch the books again to another paths.data (task.source=slice takes a part)"
                 raise DataError(f"{self.path or self.source}: {difference}", cure)

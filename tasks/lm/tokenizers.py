@@ -13,9 +13,8 @@ A tokenizer is a small picklable object; what it needs of its files is read at t
 import functools
 import hashlib
 import itertools
-import json
 import os
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Protocol
@@ -25,6 +24,7 @@ import numpy as np
 from tasks import data_sources
 from tasks.checks import DataError, Progress
 from tasks.data_sources import ANY, Download, refusing
+from tasks.examples import digest
 from tasks.regular_files import open_regular
 
 GPT2_URL = "https://openaipublic.blob.core.windows.net/gpt-2/encodings/main"
@@ -254,10 +254,8 @@ def wordpiece(path: Path | None, folder: Path) -> WordPieces:
 
 def _pieces(file: Path) -> dict[str, int]:
     """Ids of the pieces in a vocab.txt, one per line. Raises DataError."""
-    try:
-        lines = [line.rstrip("\r") for line in bytes_of(file).decode().removesuffix("\n").split("\n")]
-    except UnicodeDecodeError as error:
-        raise DataError(f"{file}: byte {error.start} is not UTF-8", "put BERT's vocab.txt there") from error
+    text = data_sources.decoded(bytes_of(file), file)
+    lines = [line.rstrip("\r") for line in text.removesuffix("\n").split("\n")]
     pieces = {piece: number for number, piece in enumerate(lines)}
     missing = [name for name in (UNKNOWN, SEPARATOR) if name not in pieces]
     if missing or "" in pieces or len(pieces) < len(lines):
@@ -269,8 +267,3 @@ def _pieces(file: Path) -> dict[str, int]:
 def bytes_of(file: Path) -> bytes:
     with refusing(file, "set task.tokenizer_path, or fetch it"), open_regular(file, follow=True) as stream:
         return data_sources.content(stream, str(file))
-
-
-def digest(settings: Mapping[str, Any]) -> str:
-    """sha256, hexadecimal, of settings."""
-    return hashlib.sha256(json.dumps(settings, sort_keys=True).encode()).hexdigest()

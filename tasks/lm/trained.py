@@ -16,7 +16,8 @@ from typing import Any
 from tasks import data_sources
 from tasks.checks import DataError, Progress
 from tasks.data_sources import MIB, refusing
-from tasks.lm.tokenizers import Pieces, byte_level, bytes_of, digest, opened, passages
+from tasks.examples import digest
+from tasks.lm.tokenizers import Pieces, byte_level, bytes_of, opened, passages
 
 UNKNOWN = "<unk>"
 LEAST_COUNT = 2  # occurrences of a pair that training joins

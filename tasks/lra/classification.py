@@ -247,12 +247,6 @@ class SequenceClassification(OneLabel):
         return super().origin(complete and self.source != SLICE, part)
 
 
-def padded(rows: Sequence[np.ndarray], max_length: int) -> torch.Tensor:
-    """Token ids of each row, cut to `max_length` and padded with 0: (B, longest) int64."""
-    cut = [torch.from_numpy(np.asarray(row[:max_length], np.int64)) for row in rows]
-    return torch.nn.utils.rnn.pad_sequence(cut, batch_first=True)
-
-
 def split_off(examples: Examples, test: int, val: int) -> dict[str, Examples]:
     """The first `test` examples, the next `val`, and the rest as `train`."""
     rest = examples.part(test + val, examples.count)

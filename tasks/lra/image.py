@@ -20,7 +20,7 @@ from typing import IO, Any
 
 import numpy as np
 
-from tasks import data_sources
+from tasks import cells, data_sources
 from tasks.base import Predictor
 from tasks.checks import DataError, Progress
 from tasks.data_sources import Download
@@ -128,7 +128,7 @@ class Image(SequenceClassification):
                 problem = f"the picture is {picture.dtype} {picture.shape}, not uint8 {(SIDE, SIDE, 3)}"
                 raise DataError(f"{where}:{number}: {problem}")
             colours.append(picture)
-            labels.append(class_of(row.get("label"), f"{where}:{number}"))
+            labels.append(cells.label(row.get("label"), range(CLASSES), "label", f"{where}:{number}"))
             if not number % 1000:
                 progress(f"reading {where}", number, max(number, len(rows)))
         return np.array(colours, np.uint8).reshape(-1, SIDE, SIDE, 3), np.array(labels, np.uint8)
@@ -151,13 +151,6 @@ def to_sequences(colours: np.ndarray, labels: np.ndarray, length: int) -> Exampl
     return Examples(levels.astype(np.uint8).ravel(), np.arange(len(colours) + 1) * length, labels)
 
 
-def class_of(label: Any, where: str) -> int:
-    """Raises DataError for a number that is not a class."""
-    if isinstance(label, bool) or label not in range(CLASSES):
-        raise DataError(f"{where}: label {str(label)[:20]!r} is none of 0, ..., {CLASSES - 1}")
-    return int(label)
-
-
 def opened(files: Iterable[Path]) -> Iterator[tuple[str, IO[bytes]]]:
     for file in files:
         with data_sources.opened_text(file) as stream:
@@ -173,7 +166,7 @@ def read_batches(batches: Iterable[tuple[str, IO[bytes]]], where: Path) -> dict[
             raise DataError(f"{name}:1: {data.size:,} bytes are no whole number of pictures")
         records = data.reshape(-1, RECORD)
         for wrong in np.flatnonzero(records[:, 0] >= CLASSES)[:1]:
-            class_of(int(records[wrong, 0]), f"{name}:{wrong + 1}")
+            cells.label(int(records[wrong, 0]), range(CLASSES), "label", f"{name}:{wrong + 1}")
         by_split["test" if name.endswith(FILES[1]) else "train"][name] = records
     if empty := [split for split, some in by_split.items() if not some]:
         raise DataError(f"{where}: no pictures to {empty[0]}", f"put the files of {ARCHIVE.url} there")

@@ -31,11 +31,12 @@ from tasks.data_sources import RELEASE
 from tasks.data_task import SLICE, SPLITS, SYNTHETIC, CachedSet, Source
 from tasks.examples import Examples, content_hash, fingerprint, pack_bytes
 from tasks.lra import listops_generator as generator
-from tasks.lra.classification import SequenceClassification, SequenceSplit, padded, split_off
+from tasks.lra.classification import SequenceClassification, SequenceSplit, split_off
 from tasks.lra.classifiers import Lookup
 from tasks.lra.fitted import at_most, boosted
 from tasks.lra.listops_counts import DIGITS, depth_counts, digit_values
 from tasks.lra.listops_generator import Grammar
+from tasks.seq2seq.pairs import padded
 
 GENERATED, OFFICIAL = "generated", "official"
 PAPER = {"train": 96_000, "val": 2_000, "test": 2_000}
@@ -93,10 +94,7 @@ class ListOps(SequenceClassification):
 
     def _expressions(self, count: int, grammar: Grammar, progress: Progress) -> Examples:
         workers = self.worker_count(count // 20_000)  # starting a process costs ~10,000 examples
-        try:
-            return generator.generate(count, grammar, seed=self.data_seed, workers=workers, progress=progress)
-        except ValueError as error:
-            raise DataError(error, "ask for fewer or widen the bounds") from error
+        return generator.generate(count, grammar, seed=self.data_seed, workers=workers, progress=progress)
 
     def longer(self, length: int) -> Grammar:
         """The grammar of a final evaluation: more tokens than any training example, at least half of `length`."""
@@ -141,7 +139,7 @@ class ListOps(SequenceClassification):
                 raise DataError(
                     f"an expression of {len(rows[-1])} tokens, but the model reads {self.max_length} at most"
                 )
-        return padded(rows, self.max_length)
+        return padded(rows, generator.PAD)
 
     def baselines(self, seen: int | None = None) -> Mapping[str, Callable[[], Predictor]]:
         """Most frequent values: of the root's operator, and of its value on its digit arguments; boosted
@@ -203,8 +201,9 @@ def read_tsv(file: Path, progress: Progress) -> Examples:
                 if line != b"Source\tTarget":
                     raise DataError(f"{file}:1: the header is not 'Source TAB Target'", "put LRA's file there")
                 continue
+            text = data_sources.decoded(line, f"{file}:{number}")
             try:
-                yield example(line)
+                yield example(text)
             except ValueError as error:
                 raise DataError(f"{file}:{number}: {error}", "put the whole file there") from None
             if not number % 1000:
@@ -215,12 +214,9 @@ def read_tsv(file: Path, progress: Progress) -> Examples:
     return pack_bytes(rows())
 
 
-def example(line: bytes) -> tuple[bytes, int]:
+def example(line: str) -> tuple[bytes, int]:
     """Tokens and value of a line. Raises ValueError."""
-    try:
-        columns = line.decode("utf-8").split("\t")
-    except UnicodeDecodeError as error:
-        raise ValueError(f"byte {error.start + 1} is not UTF-8") from None
+    columns = line.split("\t")
     if len(columns) != 2:
         raise ValueError(f"{len(columns)} columns instead of 2")
     text, label = columns

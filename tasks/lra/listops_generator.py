@@ -31,7 +31,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from tasks.checks import Progress
+from tasks.checks import DataError, Progress
 from tasks.examples import Examples, join
 from tasks.workers import process_pool
 
@@ -146,7 +146,7 @@ def generate(
 ) -> Examples:
     """`count` different expressions, the same for any number of processes; fewer are the beginning of more.
 
-    Raises ValueError if the grammar does not seem to have that many.
+    Raises DataError if the grammar does not seem to have that many.
     """
     seen: set[bytes] = set()
     parts, total, barren = [], 0, 0
@@ -163,7 +163,8 @@ def generate(
             total += len(fresh)
             barren = 0 if fresh else barren + 1
             if barren == PATIENCE:
-                raise ValueError(f"found {total} different expressions, not {count}: {grammar} has hardly any more")
+                problem = f"found {total} different expressions, not {count}: {grammar} has hardly any more"
+                raise DataError(problem, "ask for fewer or widen the bounds")
             if progress:
                 progress("generating ListOps", total, count)
     return join(parts)

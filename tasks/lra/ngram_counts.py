@@ -6,18 +6,24 @@ class over that in the other, goes into a linear classifier (NB-SVM; here a logi
     B sequences or pairs, N length, F = BUCKETS
 """
 
+from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import numpy as np
 from scipy.sparse import csr_array, hstack
 
+from tasks.base import Predictor
 from tasks.examples import BYTE_SHIFT, BYTE_SYMBOLS
-from tasks.lra.classifiers import bucket, ngrams
+from tasks.lra.classification import SequenceClassification
+from tasks.lra.classifiers import NaiveBayes, bucket, ngrams
+from tasks.lra.fitted import at_most, logistic, within
 
 BUCKETS = 1 << 18  # of hashed n-grams
 LONGEST = 5  # bytes of an n-gram, about one word
 WORD_BUCKETS = 1 << 20  # of hashed words and pairs of neighbouring words
 WORDS = 2  # of an n-gram of words
+FIT_ON, TOKENS = 16_000, 4_000_000  # examples, and tokens of them, for a regression: a fit of less than a minute
 
 
 def ngram_counts(tokens: np.ndarray, most: int, symbols: int) -> csr_array:
@@ -37,6 +43,17 @@ def ngram_counts(tokens: np.ndarray, most: int, symbols: int) -> csr_array:
     counts = csr_array((ones, (row, hashed)), shape=(len(tokens), BUCKETS))  # the same place twice is added up
     counts.sum_duplicates()
     return counts
+
+
+def ngram_fits(
+    task: SequenceClassification, most: int, unit: str, seen: int | None
+) -> dict[str, Callable[[], Predictor]]:
+    """Naive Bayes on n-grams of `most` ids of the training split, and logistic regression on those of 1 to `most`."""
+    train, symbols = task.split("train"), task.vocab_size
+    naive_bayes = partial(NaiveBayes, train, task.classes, partial(ngrams, n=most, symbols=symbols), seen)
+    counts = partial(ngram_counts, most=most, symbols=symbols)
+    regression = partial(task.fitted, counts, logistic, within(train, TOKENS, at_most(FIT_ON, seen)))
+    return {f"{unit}_{most}gram_naive_bayes": naive_bayes, f"{unit}_{most}gram_logistic_regression": regression}
 
 
 def similarities(tokens: np.ndarray, symbols: int) -> np.ndarray:

@@ -11,7 +11,7 @@ from torchmetrics import MetricCollection
 from tasks.base import Batch, Predictor
 from tasks.data_task import CachedTask
 from tasks.lra.classifiers import Lookup
-from tasks.metrics import accuracy_and_loss
+from tasks.metrics import means
 
 
 class OneLabel(CachedTask):
@@ -23,12 +23,14 @@ class OneLabel(CachedTask):
         return F.cross_entropy(model(batch["tokens"]).float(), batch["label"])
 
     def metrics(self) -> MetricCollection:
-        return accuracy_and_loss(self.classes)
+        return means("acc", "loss")
 
     def score(self, model: Predictor, batch: Batch, metrics: MetricCollection) -> dict[str, Tensor]:
         logits, label = model(batch["tokens"]).detach().float(), batch["label"]
-        metrics.update(logits, label)
-        return {"acc": 100.0 * (logits.argmax(1) == label), "loss": F.cross_entropy(logits, label, reduction="none")}
+        loss = F.cross_entropy(logits, label, reduction="none")
+        scores = {"acc": 100.0 * (logits.argmax(1) == label), "loss": loss}
+        metrics.update(**scores)
+        return scores
 
     def class_name(self, number: int) -> str:
         return str(number)

@@ -86,14 +86,6 @@ class Pathfinder(SequenceClassification):
             SLICE: self.path_source(self._read, self._folder_identity),
         }
 
-    def prepare(self, progress: Progress) -> None:
-        try:
-            super().prepare(progress)
-        except DataError:
-            raise
-        except ValueError as error:
-            raise DataError(error, "change task.design") from error
-
     def baselines(self, seen: int | None = None) -> Mapping[str, Callable[[], Predictor]]:
         disc = {"size": self.size, "radius": (self.design or self.drawn).marker_radius}
         most = at_most(FIT_ON, seen)

@@ -32,6 +32,7 @@ from typing import NamedTuple
 
 import numpy as np
 
+from tasks.checks import DataError
 from tasks.examples import Examples, Shards
 from tasks.lra.pathfinder_tables import LRA, Design, ring, tables
 
@@ -51,7 +52,7 @@ class Memory(NamedTuple):
 def generate(count: int, design: Design = LRA, *, seed: int = 0, start: int = 0) -> Examples:
     """Images start, ..., start + count - 1 of an endless sequence, row by row.
 
-    Raises ValueError, in one line, if the two long snakes seem to have no room.
+    Raises DataError if the two long snakes seem to have no room.
     """
     first = start - start % BLOCK
     pixels = np.empty((start - first + count, design.size, design.size), np.uint8)
@@ -90,7 +91,8 @@ def draw_block(design: Design, seed: int, block: int, pixels: np.ndarray, labels
         begun = kernel.draw(*material, state, int(labels[i]), lengths, image)
         if not begun:
             room = f"{design.size} x {design.size} pixels"
-            raise ValueError(f"found no room for two snakes of {design.contour_length} dashes in {room}")
+            problem = f"found no room for two snakes of {design.contour_length} dashes in {room}"
+            raise DataError(problem, "change task.design")
         tries += begun
     contrast = np.array([design.target_contrast, design.distractor_contrast, 1.0])[:, None, None]
     shown = (layers / 255 * contrast).max(1)  # (n, W, W)

@@ -76,10 +76,7 @@ def _rows(file: Path, contour: int | None) -> Iterator[tuple[str, PurePosixPath,
 def _row(line: bytes, contour: int | None) -> tuple[PurePosixPath, int]:
     if line.startswith(b"\x93NUMPY"):
         raise ValueError("an array of NumPy, where LRA's release has text (np.savetxt writes it)")
-    try:
-        columns = line.decode("utf-8").split()
-    except UnicodeDecodeError as error:
-        raise ValueError(f"byte {error.start + 1} is not UTF-8") from None
+    columns = line.decode().split()
     if len(columns) < 4:
         raise ValueError(f"{len(columns)} columns, but the fourth is the label")
     if columns[3] not in LABELS:
@@ -113,7 +110,5 @@ def _picture(file: Path, size: int) -> np.ndarray | str:
             image.verify()  # sums and end, which decoding does not look at; it cannot be decoded after
         with PIL.Image.open(io.BytesIO(data), formats=["PNG"]) as image:
             return np.asarray(image)
-    except OSError as error:
-        return error.strerror or f"no PNG ({data_sources.one_line(error)[:80]})"
-    except Exception as error:  # decoders raise many kinds of errors
-        return f"no PNG ({data_sources.one_line(error)[:80]})"
+    except Exception as error:  # decoders raise many kinds of errors; that of a file has `strerror`
+        return getattr(error, "strerror", None) or f"no PNG ({data_sources.one_line(error)[:80]})"

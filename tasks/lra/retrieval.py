@@ -31,7 +31,7 @@ from tasks.lra import synthetic_pairs, synthetic_text
 from tasks.lra.classification import SequenceClassification
 from tasks.lra.classifiers import Lookup, NaiveBayes, ngrams
 from tasks.lra.fitted import at_most, boosted, logistic, within
-from tasks.lra.ngram_counts import shared_and_not, similarities
+from tasks.lra.ngram_counts import FIT_ON, TOKENS, shared_and_not, similarities
 
 FILES = {"train": "new_aan_pairs.train.tsv", "val": "new_aan_pairs.eval.tsv", "test": "new_aan_pairs.test.tsv"}
 LABELS = {b"0": 0, b"0.0": 0, b"1": 1, b"1.0": 1}
@@ -40,7 +40,6 @@ KEPT = 4000  # bytes of a text that are kept: as many as any published recipe re
 NGRAM = 5  # bytes, about one word
 LEVELS = 16  # of the share of them that two texts have in common
 PAIRS_OF_TABLE = 20_000  # for a table with so few levels
-FIT_ON, BYTES = 16_000, 4_000_000  # pairs, and bytes of them, for trees and a regression: a fit of less than a minute
 
 
 @dataclass(kw_only=True, eq=False, repr=False)
@@ -85,7 +84,7 @@ class Retrieval(SequenceClassification):
         """`most_cited`: how often each text was on its side of a citing pair; `same_bytes`: the n-grams of both;
         boosted trees on similarities; regression on which n-grams both texts have, and which only one of them."""
         train = self.split("train")
-        most = within(train, BYTES, at_most(FIT_ON, seen))
+        most = within(train, TOKENS, at_most(FIT_ON, seen))
         all_features = (shared, similarities, shared_and_not)
         share, similar, both = (partial(features, symbols=self.vocab_size) for features in all_features)
         by_share = partial(Lookup.by_level, train, self.classes, LEVELS, share)
@@ -143,6 +142,7 @@ def shared(tokens: np.ndarray, symbols: int) -> np.ndarray:
 def texts(lines: Iterator[tuple[int, bytes]], where: str, progress: Progress) -> Iterator[tuple[bytes, int]]:
     """(first KEPT bytes, label) of the two texts of each line. Raises DataError."""
     for number, line in lines:
+        data_sources.decoded(line, f"{where}:{number}")
         try:
             first, second, label = pair(line)
         except ValueError as error:
@@ -161,11 +161,6 @@ def pair(line: bytes) -> tuple[bytes, bytes, int]:
     label, _, _, first, second = columns
     if label not in LABELS:
         raise ValueError(f"label {label[:20].decode(errors='replace')!r} is neither 0.0 nor 1.0")
-    for which, text in (("first", first), ("second", second)):
-        try:
-            text.decode()
-        except UnicodeDecodeError as error:
-            raise ValueError(f"byte {error.start + 1} of the {which} text is not UTF-8") from None
-        if not text:
-            raise ValueError(f"the {which} text is empty")
+    if not first or not second:
+        raise ValueError(f"the {'second' if first else 'first'} text is empty")
     return first, second, LABELS[label]

@@ -11,8 +11,6 @@ corner, is its form. No form occurs in two splits (tasks/synthetic.py): a pictur
 drawn again.
 """
 
-from functools import partial
-
 import numpy as np
 
 from tasks.checks import Progress, no_progress
@@ -48,25 +46,13 @@ def generate(
         random, grain = RandomStream(*seed, start), RandomStream(*seed, start, 1)
         labels[part] = random.balanced_classes(CLASSES, part.stop - start)
 
-        draw = partial(_draw, random, grain, colours[part], labels[part], noise, silhouette, block)
+        def draw(rejected: np.ndarray, part: slice = part, streams: tuple = (random, grain)) -> list[bytes]:
+            colours[part][rejected], inside = _pictures(*streams, labels[part][rejected], noise, silhouette)
+            return forms(inside, block)
+
         drawn += synthetic.rejecting(part.stop - start, seed[-1], draw, "generating images", no_progress)
         progress(f"generating images, {drawn:,} drawn", part.stop, count)
     return colours, labels
-
-
-def _draw(
-    random: RandomStream,
-    grain: RandomStream,
-    colours: np.ndarray,
-    labels: np.ndarray,
-    noise: int,
-    silhouette: bool,
-    block: int,
-    rejected: np.ndarray,
-) -> list[bytes]:
-    """Draws the pictures of these numbers anew; returns their forms."""
-    colours[rejected], inside = _pictures(random, grain, labels[rejected], noise, silhouette)
-    return forms(inside, block)
 
 
 def forms(inside: np.ndarray, block: int) -> list[bytes]:

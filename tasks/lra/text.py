@@ -20,17 +20,17 @@ from typing import Any
 import numpy as np
 from torch import Tensor
 
-from tasks import data_sources, file_digests
+from tasks import cells, data_sources, file_digests
 from tasks.base import Predictor
+from tasks.cells import json_rows
 from tasks.checks import DataError, Progress, one_of
 from tasks.data_sources import Download
 from tasks.data_task import SLICE, SYNTHETIC, Source
 from tasks.examples import BYTE_SHIFT, BYTE_SYMBOLS, AnyExamples, Examples, ShardedExamples, pack_bytes
 from tasks.lra import synthetic_text
-from tasks.lra.classification import PUBLISHED_SPLITS, SequenceClassification, padded
-from tasks.lra.classifiers import NaiveBayes, ngrams
-from tasks.lra.fitted import at_most, logistic, within
-from tasks.lra.ngram_counts import WORDS, LogRatioRegression, ngram_counts, word_counts
+from tasks.lra.classification import PUBLISHED_SPLITS, SequenceClassification
+from tasks.lra.ngram_counts import WORDS, LogRatioRegression, ngram_fits, word_counts
+from tasks.seq2seq.pairs import padded
 
 ARCHIVE = Download(
     "https://ai.stanford.edu/~amaas/data/sentiment/aclImdb_v1.tar.gz",
@@ -43,7 +43,6 @@ HUB = ("stanfordnlp/imdb", "e6281661ce1c48d982bc483cf8a173c1bbeb5d31")
 TFDS = "imdb_reviews/plain_text:1.0.0"
 VALIDATIONS = ("held_out", "test")
 NGRAM = 5  # bytes, about one word
-FIT_ON, BYTES = 16_000, 4_000_000  # reviews, and bytes of them, for a regression: a fit of less than a minute
 
 Row = tuple[str, Any, Any]  # where it stands, text (str or bytes), label
 
@@ -83,7 +82,7 @@ class Text(SequenceClassification):
                 self._official, lambda: {"sha256": ARCHIVE.sha256}, requires_path=False, complete=True
             ),
             **self.libraries(HUB, TFDS, self._library),
-            SLICE: self.path_source(self._slice, self._slice_identity),
+            SLICE: self.path_source(self._slice, lambda: file_digests.identities(self._slice_files())),
             SYNTHETIC: self.generated(synthetic_text, max_length=self.max_length, **settings),
         }
 
@@ -95,24 +94,17 @@ class Text(SequenceClassification):
 
     def encode(self, inputs: Sequence[Any]) -> Tensor:
         try:
-            texts = [np.frombuffer(review(text), np.uint8).astype(np.int64) + BYTE_SHIFT for text in inputs]
+            texts = [np.frombuffer(review(text)[: self.max_length], np.uint8) for text in inputs]
         except ValueError as error:
             raise DataError(error) from error
-        return padded(texts, self.max_length)
+        return padded((text.astype(np.int64) + BYTE_SHIFT for text in texts), 0)
 
     def class_name(self, number: int) -> str:
         return CLASSES[number]
 
     def baselines(self, seen: int | None = None) -> Mapping[str, Callable[[], Predictor]]:
-        train, counts = self.split("train"), partial(ngram_counts, most=NGRAM, symbols=self.vocab_size)
-        by_ngrams = {
-            "naive_bayes": partial(
-                NaiveBayes, train, self.classes, partial(ngrams, n=NGRAM, symbols=self.vocab_size), seen
-            ),
-            "logistic_regression": partial(self.fitted, counts, logistic, within(train, BYTES, at_most(FIT_ON, seen))),
-        }
-        of_bytes = {f"byte_{NGRAM}gram_{name}": make for name, make in by_ngrams.items()}
         words = partial(self.fitted, word_counts, LogRatioRegression, seen)
+        of_bytes = ngram_fits(self, NGRAM, "byte", seen)
         return {**super().baselines(seen), **of_bytes, f"word_{WORDS}gram_log_ratio_regression": words}
 
     def _official(self, progress: Progress) -> dict[str, Examples]:
@@ -126,11 +118,9 @@ class Text(SequenceClassification):
     def _slice_files(self) -> dict[str, Path]:
         return {name: data_sources.only_file(self.path, f"imdb_{name}*.jsonl*") for name in PUBLISHED_SPLITS}
 
-    def _slice_identity(self) -> dict[str, Any]:
-        return file_digests.identities(self._slice_files())
-
     def _slice(self, progress: Progress) -> dict[str, Examples]:
-        return {name: pack_bytes(reviews(json_rows(file))) for name, file in self._slice_files().items()}
+        rows = {name: json_rows(file, ("text", "label")) for name, file in self._slice_files().items()}
+        return {name: pack_bytes(reviews((where, *values) for where, values in some)) for name, some in rows.items()}
 
 
 def archive_rows(file: Path, progress: Progress) -> dict[str, list[Row]]:
@@ -149,13 +139,6 @@ def archive_rows(file: Path, progress: Progress) -> dict[str, list[Row]]:
     return rows
 
 
-def json_rows(file: Path) -> Iterator[Row]:
-    """Texts and labels of a (gzipped) file of JSON lines. Raises DataError."""
-    for number, line in data_sources.records_of(file):
-        row = data_sources.json_object(line, f"{file}:{number}")
-        yield f"{file}:{number}", row.get("text"), row.get("label")
-
-
 def reviews(rows: Iterable[Row]) -> Iterator[tuple[bytes, int]]:
     """(bytes, label) of rows. Raises DataError."""
     for where, text, label in rows:
@@ -163,9 +146,7 @@ def reviews(rows: Iterable[Row]) -> Iterator[tuple[bytes, int]]:
             data = review(text)
         except ValueError as error:
             raise DataError(f"{where}: {error}") from error
-        if isinstance(label, bool) or label not in range(len(CLASSES)):
-            raise DataError(f"{where}: label {str(label)[:20]!r} is none of 0, 1")
-        yield data, int(label)
+        yield data, cells.label(label, range(len(CLASSES)), "label", where)
 
 
 def review(text: Any) -> bytes:

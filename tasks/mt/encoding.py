@@ -21,21 +21,10 @@ from tasks.seq2seq.pairs import Pair, PairSplit, Piece, padded
 from tasks.seq2seq.vocabulary import Vocabulary
 
 
-@dataclass(frozen=True)
-class Cleaning:
-    """The rule for the pairs that train and validate. Raises ValueError."""
-
-    longest: int
-    ratio: float
-
-    def __post_init__(self) -> None:
-        if self.longest < 1 or self.ratio < 1:
-            raise ValueError(f"clean_length={self.longest} and clean_ratio={self.ratio} are not at least 1")
-
-    def keeps(self, source: int, target: int) -> bool:
-        """Whether a pair with these numbers of pieces is kept."""
-        fewer, more = sorted((source, target))
-        return fewer >= 1 and more <= self.longest and more <= self.ratio * fewer
+def is_kept(longest: int, ratio: float, source: int, target: int) -> bool:
+    """The rule for the pairs that train and validate, by the numbers of their pieces."""
+    fewer, more = sorted((source, target))
+    return fewer >= 1 and more <= longest and more <= ratio * fewer
 
 
 @dataclass(frozen=True)

@@ -24,7 +24,7 @@ from tasks.data_task import SLICE, SPLITS, SYNTHETIC, CachedSet, Source
 from tasks.examples import AnyExamples, Examples, Shards
 from tasks.mt import bleu, moses, pair_files, synthetic_language, wmt_files
 from tasks.mt.dictionary import Dictionary
-from tasks.mt.encoding import BYTES, Cleaning, TextPairSplit, Tokens
+from tasks.mt.encoding import BYTES, TextPairSplit, Tokens, is_kept
 from tasks.mt.pair_files import TARGET
 from tasks.mt.synthetic_language import Sentences
 from tasks.seq2seq.pairs import Piece, encoded, padded
@@ -70,7 +70,7 @@ class Wmt14EnDe(SequenceToSequence):
         if self.news_commentary not in wmt_files.NEWS_COMMENTARY:
             versions = " or ".join(map(str, wmt_files.NEWS_COMMENTARY))
             raise ValueError(f"news_commentary={self.news_commentary} is not {versions}")
-        self.cleaning = Cleaning(self.clean_length, self.clean_ratio)
+        at_least(1, clean_length=self.clean_length, clean_ratio=self.clean_ratio)
         super().__post_init__()
 
     def sources(self) -> dict[str, Source]:
@@ -122,11 +122,12 @@ class Wmt14EnDe(SequenceToSequence):
         tokens = {name: [Tokens(piece, self.uses_moses) for piece in some] for name, some in pieces.items()}
         self.vocabulary_used.prepare(lambda: self._training_texts(tokens["train"], progress), progress)
         cleaned = ("train", "val") if self.validation == "train" else ("train",)
+        rule = partial(is_kept, self.clean_length, self.clean_ratio)
         made = {name: (tokens[name], self.vocabulary_used) for name in (*SPLITS, "dev")}
         made |= {name + TEXTS: (pieces[name], BYTES) for name in DECODED.values()}
         examples = {}
         for name, (some, used) in made.items():
-            title, keeps = f"{name} of {self.name}", self.cleaning.keeps if name in cleaned else None
+            title, keeps = f"{name} of {self.name}", rule if name in cleaned else None
             examples[name] = encoded(some, used, title=title, keeps=keeps)
             if not examples[name].count:
                 count = sum(piece.count for piece in some)

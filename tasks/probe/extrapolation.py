@@ -5,19 +5,16 @@ queries, and no new pair, so that a method that is independent of length loses n
 weights end at N cannot be scored further: its evaluations are `unsupported`.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import partial
 
-from tasks.checks import at_least
-from tasks.probe.draws import Draws
+from tasks.probe.multiples import Multiples
 from tasks.probe.noisy_recall import NoisyRecall
-from tasks.probe.probe import Sequences
 
 
 @dataclass(kw_only=True, eq=False, repr=False)
-class Extrapolation(NoisyRecall):
-    """`factors`: after the test, sequences of `length` times each factor are scored."""
+class Extrapolation(Multiples, NoisyRecall):
+    """Every evaluation has as many examples as the test."""
 
     name = "probe/extrapolation"
 
@@ -25,10 +22,9 @@ class Extrapolation(NoisyRecall):
     factors: Sequence[int] = (2, 4, 8, 16)
 
     def __post_init__(self) -> None:
-        at_least(2, **{f"factors[{i}]": factor for i, factor in enumerate(self.factors)})
         super().__post_init__()
         if self.length % 2 and any(factor % 2 == 0 for factor in self.factors):
             raise ValueError(f"length={self.length} is odd, so are not its multiples: facts come in twos")
 
-    def variants(self) -> dict[str, Callable[[Draws], Sequences]]:
-        return {f"factor_{factor}": partial(self.sequences, length=factor * self.length) for factor in self.factors}
+    def examples_of(self, variant: str) -> int:
+        return self.test

@@ -91,9 +91,6 @@ class Markov(Probe):
             chain[:, place] = (cuts[rows, context] <= words[:, place - self.order, None]).sum(1)
         return Sequences(chain[:, :0], chain[:, :-1], chain[:, 1:])
 
-    def answer_logits(self, model: Predictor, batch: Batch) -> Tensor:
-        return model(batch["tokens"])
-
     def metrics(self) -> MetricCollection:
         return means("gap", *self._ranges, "loss", "acc")
 

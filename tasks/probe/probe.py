@@ -141,11 +141,6 @@ class Probe(Task):
     def check_is_prepared(self) -> None:
         return
 
-    def split(self, name: str) -> GeneratedSplit:
-        if not self._splits:
-            raise RuntimeError(f"{self.name}: load() comes before split()")
-        return self._splits[name]
-
     def backbone_kwargs(self) -> dict[str, object]:
         facts, queries = self.lengths
         if self.pattern.cross:

@@ -81,9 +81,6 @@ class StateTracking(Multiples, Probe):
             products[:, place] = self.table[products[:, place - 1], elements[:, place]]
         return Sequences(elements[:, :0], elements, products)
 
-    def answer_logits(self, model: Predictor, batch: Batch) -> Tensor:
-        return model(batch["tokens"])
-
     def metrics(self) -> MetricCollection:
         return means("acc", "whole", "loss")
 

@@ -241,17 +241,17 @@ class SequenceToSequence(CachedTask):
 
     def decoding(self) -> dict[str, Any]:
         """How a pass decodes and scores texts: arguments of `FinalEvaluation`."""
-        how = {"metrics": self.text_metrics, "score": self.score_decoded, "baselines": self.writers()}
-        return how | {"write": lambda model, batch: self.write(model, batch["source"])}
+        return {
+            "metrics": self.text_metrics,
+            "score": lambda texts, batch, metrics: self.score_texts(texts, self.references(batch), metrics),
+            "baselines": self.writers(),
+            "write": lambda model, batch: self.write(model, batch["source"]),
+        }
 
     def write(self, model: nn.Module | Writer, source: Tensor) -> list[str]:
         """The texts that a model generates by search, or that a writer gives."""
         written = search(model, source, self.how) if isinstance(model, nn.Module) else model(source)
         return [self.vocabulary_used.decode(row) for row in written.tolist()]
-
-    def score_decoded(self, texts: list[str], batch: Batch, metrics: MetricCollection) -> dict[str, Tensor]:
-        """Scores of texts against the whole, uncut references."""
-        return self.score_texts(texts, self.references(batch), metrics)
 
     outputs_of = "decoded"
 

@@ -18,8 +18,8 @@ from typing import Any
 
 from tasks import data_sources, file_digests
 from tasks.checks import DataError, Progress, at_least
-from tasks.data_sources import one_line
-from tasks.lm.tokenizers import Pieces, digest
+from tasks.examples import digest
+from tasks.lm.tokenizers import Pieces
 from tasks.lm.trained import Trained
 
 END = "</w>"
@@ -129,10 +129,7 @@ def read_codes(file: Path) -> tuple[dict[str, int], list[tuple[str, str]]]:
     made: dict[str, None] = {}
     for number, line in data_sources.lines_of(file):
         where = f"{file}:{number}"
-        try:
-            text = line.decode()
-        except UnicodeDecodeError as error:
-            raise DataError(f"{where}: {one_line(error)}", "put subword-nmt's codes there") from error
+        text = data_sources.decoded(line, where)
         if number == 1:
             if text.strip() != VERSION_LINE:
                 problem = f"{where}: codes of another version ({text[:40]!r}, not {VERSION_LINE!r})"

@@ -13,8 +13,9 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from tasks import data_sources
+from tasks.cells import Row
 from tasks.checks import DataError
-from tasks.data.rows import Row, parquet_rows
+from tasks.data.rows import parquet_rows
 from tasks.data_task import SPLITS
 from tasks.seq2seq.pair_files import files_by_split, incomplete, of_line_files
 from tasks.seq2seq.pairs import Pair, Piece

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from tasks.checks import DataError, Progress
-from tasks.data_sources import MIB, Download, archive, content, records_of, write_whole
+from tasks.data_sources import MIB, Download, archive, content, decoded, records_of, write_whole
 from tasks.data_task import SPLITS
 from tasks.regular_files import read_json
 
@@ -44,10 +44,7 @@ def read_clips(folder: Path) -> list[Clip]:
     metadata, clips = folder / METADATA, {}
     for number, line in records_of(metadata):
         where = f"{metadata}:{number}"
-        try:
-            fields = line.decode("utf-8").split("|")
-        except UnicodeDecodeError as error:
-            raise DataError(f"{where}: no UTF-8 text") from error
+        fields = decoded(line, where).split("|")
         if len(fields) != 3:
             raise DataError(f"{where}: {len(fields)} fields instead of id|text|text as words")
         name, text = fields[0], fields[2].strip()

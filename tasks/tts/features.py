@@ -11,7 +11,7 @@ import numpy as np
 
 from tasks.checks import DataError
 from tasks.data_sources import library
-from tasks.examples import Examples, Shards
+from tasks.examples import Examples, Shards, of_sequences
 from tasks.tts import audio
 from tasks.tts.audio import MelScale
 from tasks.tts.clips import Clip
@@ -45,7 +45,7 @@ class Spectrograms:
             else:
                 samples = audio.read(clip.file, self.scale, self.longest)
             mels.append(audio.log_mel(samples, self.scale))
-        return joined(mels, np.array([[len(mel)] for mel in mels], np.int32))
+        return of_sequences([mel.ravel() for mel in mels], np.array([[len(mel)] for mel in mels], np.int32))
 
 
 def spectrograms(clips: Sequence[Clip | Sentence], scale: MelScale, longest: int, title: str) -> Shards:
@@ -69,9 +69,4 @@ def texts(clips: Sequence[Clip | Sentence], phonemizer: Phonemizer | None, longe
             raise DataError(f"{where}: {len(phonemes)} phonemes are more than {longest} (task.max_phonemes)")
         ids.append(phonemes)
     # a shard that exists already: it is written after the spectrograms, so that a broken clip leaves no file
-    return Shards([partial(Examples, *joined(ids, np.array(words, np.int32)))], len(ids), "phonemes")
-
-
-def joined(parts: Sequence[np.ndarray], labels: np.ndarray) -> Examples:
-    flat = [part.ravel() for part in parts]
-    return Examples(np.concatenate(flat), np.cumsum([0, *map(len, flat)], dtype=np.int64), labels)
+    return Shards([partial(Examples, *of_sequences(ids, np.array(words, np.int32)))], len(ids), "phonemes")

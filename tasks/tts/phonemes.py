@@ -39,31 +39,31 @@ IDS = {symbol: number for number, symbol in enumerate(SYMBOLS)}
 WAYS = ("dictionary", "phonemizer", "letters")
 WORD = re.compile(rf"[a-z']*[a-z][a-z']*|[{re.escape(PUNCTUATION)}]")
 
+
+def table(lines: str) -> dict[str, str]:
+    """{first word: the others} of entries apart by slashes and line breaks."""
+    return dict(entry.split(maxsplit=1) for entry in lines.strip().replace("\n", "/").split("/"))
+
+
 # the most frequent sound of a letter, or of several
-LETTERS = dict(
-    line.split(maxsplit=1)
-    for line in """
+LETTERS = table(
+    """
     tch CH/sch S K/ch CH/ck K/dg JH/gh G/kn N/ng NG/ph F/qu K W/sh SH/th TH/wh W/wr R
     ai EY1/au AO1/aw AO1/ay EY1/ea IY1/ee IY1/eu UW1/ew UW1/ie IY1/oa OW1/oi OY1/oo UW1/ou AW1/ow OW1/oy OY1
     a AE1/b B/c K/d D/e EH1/f F/g G/h HH/i IH1/j JH/k K/l L/m M/n N/o AA1/p P/q K/r R/s S/t T/u AH1/v V/w W/x K S
     y IY1/z Z
-    """.strip()
-    .replace("\n", "/")
-    .split("/")
+    """
 )
 SPELLING = re.compile("|".join(sorted(LETTERS, key=len, reverse=True)))
 
 # espeak's symbols of American English; vowels take their stress from the mark before them
-IPA = dict(
-    line.split(maxsplit=1)
-    for line in """
+IPA = table(
+    """
     iː IY/i IY/ɪ IH/ᵻ IH/eɪ EY/ɛ EH/æ AE/ɑː AA/ɑ AA/ɔː AO/ɔ AO/oʊ OW/o OW/oː OW/ʊ UH/uː UW/u UW/ʌ AH/ə AH/ɐ AH/ɜː ER
     ɚ ER/aɪ AY/aʊ AW/ɔɪ OY/ɑːɹ AA R/ɔːɹ AO R/oːɹ AO R/ɛɹ EH R/ɪɹ IH R/ʊɹ UH R/aɪɚ AY ER/aɪə AY AH/əl AH L/n̩ AH N
     p P/b B/t T/d D/k K/ɡ G/g G/tʃ CH/dʒ JH/f F/v V/θ TH/ð DH/s S/z Z/ʃ SH/ʒ ZH/h HH/m M/n N/ŋ NG/l L/ɹ R/r R/w W/j Y
     ɾ D/ʔ T
-    """.strip()
-    .replace("\n", "/")
-    .split("/")
+    """
 )
 STRESS = {"ˈ": "1", "ˌ": "2"}
 

@@ -21,10 +21,15 @@ def no_progress(*_):
     """Progress that is not shown."""
 
 
+def info_of(task):
+    """What the task says of its data when it is prepared and loaded."""
+    task.prepare(no_progress)
+    return task.load()
+
+
 def ready(task):
     """The task, prepared and loaded."""
-    task.prepare(no_progress)
-    task.load()
+    info_of(task)
     return task
 
 

@@ -3,7 +3,6 @@
 from pathlib import Path
 
 from tasks.mt.wmt14_ende import Wmt14EnDe
-from tests.helpers.tasks import no_progress
 
 SHARED = Path(__file__).resolve().parents[3] / "shared" / "data"
 NEWS, CODES = SHARED / "wmt14_en_de", SHARED / "tokenizers" / "wmt_en_de" / "bpe.32000"
@@ -30,12 +29,6 @@ def files(folder: Path, count: int = 12, **changed: bytes) -> Path:
             lines = "".join(text.format(n=n) + "\n" for n in range(number))
             (folder / f"{split}.{language}").write_bytes(changed.get(f"{split}_{language}", lines.encode()))
     return folder
-
-
-def prepared(task: Wmt14EnDe) -> Wmt14EnDe:
-    task.prepare(no_progress)
-    task.load()
-    return task
 
 
 def texts(loaded: Wmt14EnDe, split: str) -> list[tuple[str, str]]:

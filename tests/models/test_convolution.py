@@ -3,6 +3,7 @@
 import pytest
 import torch
 import torch.nn.functional as F
+from drawn import leaf
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from same import assert_same
@@ -22,14 +23,10 @@ def direct(u, kernel):
     return torch.stack(rows, -1)
 
 
-def draw(*shape, seed=0):
-    return torch.randn(shape, dtype=torch.float64, generator=torch.Generator().manual_seed(seed)).requires_grad_()
-
-
 @settings(max_examples=15)
 @given(length=st.integers(1, 50), past=st.integers(1, 60), future=st.integers(0, 50))
 def test_fft_convolution_is_the_direct_sum_of_the_past_and_of_the_future(length, past, future):
-    u, kernel, ahead = draw(2, 3, length), draw(3, past, seed=1), draw(3, future, seed=2) if future else None
+    u, kernel, ahead = leaf(2, 3, length), leaf(3, past, seed=1), leaf(3, future, seed=2) if future else None
     expected = direct(u, kernel)
     if future:
         shifted = torch.cat([torch.zeros_like(ahead[..., :1]), ahead], -1)
@@ -39,12 +36,12 @@ def test_fft_convolution_is_the_direct_sum_of_the_past_and_of_the_future(length,
 
 @pytest.mark.parametrize(("lead", "kernel_lead"), [((1, 4), (3, 1)), ((4,), (3, 4)), ((3, 4), ())])
 def test_gradients_of_broadcast_axes_are_sums(lead, kernel_lead):
-    u, kernel, ahead = draw(*lead, 9), draw(*kernel_lead, 12, seed=1), draw(*kernel_lead, 5, seed=2)
+    u, kernel, ahead = leaf(*lead, 9), leaf(*kernel_lead, 12, seed=1), leaf(*kernel_lead, 5, seed=2)
     assert torch.autograd.gradcheck(fft_convolution, (u, kernel, ahead))
 
 
 def test_fft_convolution_takes_16_bits_in_float32():
-    u, kernel = draw(2, 100).bfloat16(), draw(2, 100, seed=1).bfloat16()
+    u, kernel = leaf(2, 100).bfloat16(), leaf(2, 100, seed=1).bfloat16()
     with torch.autocast("cpu", torch.bfloat16):
         y = fft_convolution(u, kernel)
     assert y.dtype is torch.bfloat16
@@ -56,7 +53,7 @@ def test_fft_convolution_takes_16_bits_in_float32():
 @pytest.mark.parametrize("length", [1, 2, 7])
 def test_short_convolution_is_the_direct_sum(taps, ahead, causal, length):
     layer = ShortConvolution(5, taps, causal=causal).double()
-    x = draw(2, length, 5)
+    x = leaf(2, length, 5)
     shift = 0 if causal else ahead
     padded = torch.cat([x, x.new_zeros(2, shift, 5)], 1)
     expected = direct(padded.mT, layer.weight).mT[:, shift:]
@@ -67,14 +64,14 @@ def test_short_convolution_is_the_direct_sum(taps, ahead, causal, length):
 @pytest.mark.parametrize("numbers", [1, 40, 10**6])
 def test_short_convolution_in_tiles_has_the_gradients_of_torchs(monkeypatch, numbers, shift):
     monkeypatch.setattr(short_convolution, "TILE", TileBudget(numbers, numbers))
-    x, weight, count = draw(3, 23, 5), draw(5, 4, seed=1), 23 - shift
+    x, weight, count = leaf(3, 23, 5), leaf(5, 4, seed=1), 23 - shift
     y = short_convolution.short_convolution(x, weight, shift=shift, count=count)
     expected = F.conv1d(x.mT, weight.flip(1)[:, None], padding=3, groups=5).mT[:, shift : shift + count]
     assert_same(y, expected, [x, weight])
 
 
 def test_short_convolution_sums_16_bits_in_float32():
-    layer, x = ShortConvolution(5, 4), draw(2, 3000, 5).detach().bfloat16().requires_grad_()
+    layer, x = ShortConvolution(5, 4), leaf(2, 3000, 5).detach().bfloat16().requires_grad_()
     with torch.autocast("cpu", torch.bfloat16):
         y = layer(x)
     assert y.dtype is torch.bfloat16
@@ -87,7 +84,7 @@ def test_short_convolution_sums_16_bits_in_float32():
 @pytest.mark.parametrize("causal", [True, False])
 def test_short_convolution_takes_padding_as_zeros(causal):
     layer = ShortConvolution(5, 3, causal=causal).double()
-    x, mask = draw(1, 9, 5).detach(), torch.arange(9)[None] >= 6
+    x, mask = leaf(1, 9, 5).detach(), torch.arange(9)[None] >= 6
     changed = x.masked_fill(mask[..., None], 1e9)
     y = layer(changed, key_padding_mask=mask)
     torch.testing.assert_close(y[:, :6], layer(x[:, :6]))

@@ -2,6 +2,7 @@
 
 import pytest
 import torch
+from drawn import draw
 
 from models.attention.gla import GatedLinearAttention
 
@@ -9,10 +10,6 @@ from models.attention.gla import GatedLinearAttention
 def build(dim=16, heads=2, **hyper):
     torch.manual_seed(0)
     return GatedLinearAttention(dim, heads, pattern="causal_self", max_length=8, **hyper)
-
-
-def draw(*shape):
-    return torch.randn(shape, dtype=torch.float64, generator=torch.Generator().manual_seed(0))
 
 
 def test_starts_with_a_long_memory():

@@ -2,6 +2,7 @@
 
 import pytest
 import torch
+from drawn import draw
 from zoo import in_chunks
 
 from models.attention.longnet import LongNet
@@ -13,14 +14,10 @@ def longnet(pattern="causal_self", dim=16, heads=2, max_length=64, **options):
     return LongNet(dim, heads, pattern=pattern, max_length=max_length, **options).double().eval()
 
 
-def sequence(length=24, dim=16, seed=0):
-    return torch.randn(2, length, dim, generator=torch.Generator().manual_seed(seed), dtype=torch.float64)
-
-
 def test_xpos_is_the_same_in_every_long_segment():
     """Only distances matter, so repetitions of a text have equal outputs, even in float32."""
     model = longnet(segments=[8, 64], ratios=[1, 2], xpos=True, max_length=64).float()
-    x = sequence(64).float().repeat(1, 500, 1)
+    x = draw(2, 64, 16).float().repeat(1, 500, 1)
     y = model(x)[0].unflatten(1, (-1, 64))
     torch.testing.assert_close(y[:, -1], y[:, 0], atol=1e-5, rtol=0)
     assert not torch.allclose(y[:, 0], longnet(segments=[8, 64], ratios=[1, 2]).float()(x[:, :64])[0], atol=1e-3)
@@ -31,13 +28,13 @@ def test_the_ring_is_as_long_as_the_longest_segment(segments):
     model = longnet(segments=segments, ratios=[1, 3])
     state, ring = model.init_state(2), min(max(segments), 64)
     assert state["k"].numel() + state["v"].numel() == 2 * 2 * ring * 16
-    x = sequence(64)
+    x = draw(2, 64, 16)
     torch.testing.assert_close(in_chunks(model, x, state, (1,) * 64)[0], model(x)[0], atol=1e-12, rtol=0)
 
 
 @pytest.mark.parametrize("xpos", [False, True])
 def test_decoding_past_max_length(xpos):
-    x = sequence(40)
+    x = draw(2, 40, 16)
     whole = longnet(xpos=xpos, max_length=20)
     rows, _ = in_chunks(whole, x, whole.init_state(2), (1,) * 40)
     torch.testing.assert_close(rows, whole(x)[0], atol=1e-12, rtol=0)

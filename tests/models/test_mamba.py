@@ -2,6 +2,7 @@
 
 import pytest
 import torch
+from drawn import draw
 from golden import check, fill, golden, leaves_of, needs_golden
 
 from models.attention.mamba import Mamba
@@ -27,10 +28,6 @@ THEIRS |= {"A_log": "log_decay", "D": "skip"}  # other names are the same
 def build(dim=8, **hyper):
     torch.manual_seed(0)
     return Mamba(dim, 1, pattern="causal_self", max_length=8, **hyper)
-
-
-def draw(*shape, seed=0):
-    return torch.randn(shape, dtype=torch.float64, generator=torch.Generator().manual_seed(seed))
 
 
 def newest_first(name, taps):

@@ -2,6 +2,7 @@
 
 import pytest
 import torch
+from drawn import draw
 
 from models.attention.mamba2 import Mamba2
 
@@ -19,10 +20,6 @@ THEIRS = {
 def build(dim=16, heads=2, **hyper):
     torch.manual_seed(0)
     return Mamba2(dim, heads, pattern="causal_self", max_length=8, **hyper)
-
-
-def draw(*shape, seed=0):
-    return torch.randn(shape, dtype=torch.float64, generator=torch.Generator().manual_seed(seed))
 
 
 def test_the_public_module_gives_the_same():

@@ -46,7 +46,7 @@ def test_published_average_and_layer(case, dtype):
     if dtype is torch.float64:
         torch.testing.assert_close(model.average(normed), a["ema"], atol=1e-10, rtol=0)
     assert sum(f"d{role}" in a for role in leaves) == len(leaves) - 1  # all but W_m's
-    check(meta, a, leaves["x"] + model.mix(normed, leaves["x"]), leaves)
+    check(meta, a, leaves["x"] + model.mix_tokens(normed, normed, None, leaves["x"]), leaves)
 
 
 def test_the_whole_ends_at_max_length_and_chunks_do_not():

@@ -6,6 +6,7 @@ from typing import NamedTuple
 import numpy as np
 import pytest
 import torch
+from drawn import draw
 from memory import saved_for_backward
 from same import gradients
 from test_running_softmax import EXTREMES, passes, ramp, random_jumps, tensors, worst
@@ -36,10 +37,6 @@ def kernels(monkeypatch):
     monkeypatch.setenv(native.SWITCH, "1")
 
 
-def random(*shape, seed=0):
-    return torch.randn(*shape, generator=torch.Generator().manual_seed(seed), dtype=torch.float64)
-
-
 def hidden(batch, length, share=0.4):
     """Padded keys: none in the first row, the first half in the second, all in the last, some elsewhere."""
     mask = torch.rand(batch, length, generator=torch.Generator().manual_seed(1)) < share
@@ -55,7 +52,7 @@ class Case(NamedTuple):
     drops: bool = True
 
     def leaves(self):
-        leaves = [random(*shape, seed=seed) for seed, shape in enumerate(self.shapes)]
+        leaves = [draw(*shape, seed=seed) for seed, shape in enumerate(self.shapes)]
         if self.call is running_softmax:
             leaves[0] = leaves[0].softmax(-1)
         return leaves
@@ -272,7 +269,7 @@ def test_large_tensors_are_written_past_the_caches_with_the_same_numbers(kernels
     few = in_single(tensors(300, batch=1, heads=3, latents=16, width=16))
     many = [x.expand(80, -1, -1, -1) for x in few]  # above 2^20 numbers
     assert many[0].numel() > 2**20
-    cotangent = random(*few[2].shape, seed=9).float()
+    cotangent = draw(*few[2].shape, seed=9).float()
     few, many = ([x.detach().requires_grad_() for x in leaves] for leaves in (few, many))
     y, expected = running_softmax(*many), running_softmax(*few)
     ours = torch.autograd.grad(y, many, cotangent.expand_as(y))
@@ -294,7 +291,7 @@ def test_layers_train_alike_in_both_forms(monkeypatch, name):
     kind, pattern, options = LAYERS[name]
     torch.manual_seed(0)
     layer = kind(64, 2, pattern=pattern, max_length=256, dropout=0.2, **options).train()
-    x = random(2, 256, 64).float()
+    x = draw(2, 256, 64).float()
     outcomes = []
     for switch in "01":
         monkeypatch.setenv(native.SWITCH, switch)
@@ -313,8 +310,8 @@ def test_layers_train_alike_in_both_forms(monkeypatch, name):
 
 def test_what_kernels_do_not_take_keeps_its_form(monkeypatch):
     """Other widths, other slots, float64, torch.compile, and a share of 1."""
-    cases = [(random(1, 2, 40, 12).float(), 0.3), (random(1, 2, 40, 16), 0.3), (random(1, 2, 40, 16).float(), 1.0)]
-    slots = random(1, 2, 5, 16).float()
+    cases = [(draw(1, 2, 40, 12).float(), 0.3), (draw(1, 2, 40, 16), 0.3), (draw(1, 2, 40, 16).float(), 1.0)]
+    slots = draw(1, 2, 5, 16).float()
     for x, share in cases:
         outcomes = []
         for switch in "01":

@@ -25,9 +25,6 @@ FROM_ZERO = {
 WORDS = {
     ("compressive", "memory_length"): "memory",
     ("compressive", "compressed_length"): "compressed memory",
-    ("griffin", "rnn_dim"): "width of 1 or more",
-    ("rwkv4", "channel_dim"): "hidden unit",
-    ("s4d", "channels"): "1 channel or more",
     ("s5", "d_state"): "state of",
     ("transformer_xl", "memory_length"): "a memory",
 }

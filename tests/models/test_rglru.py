@@ -2,6 +2,7 @@
 
 import pytest
 import torch
+from drawn import leaf
 from golden import check, fill, golden, leaves_of, needs_golden
 
 from models.layers.rglru import RGLRU, NormalisedRGLRU
@@ -20,10 +21,6 @@ ROLES = {
 def layer(dim=6, blocks=2, seed=0):
     torch.manual_seed(seed)
     return RGLRU(dim, blocks).double()
-
-
-def draw(*shape, seed=0):
-    return torch.randn(shape, dtype=torch.float64, generator=torch.Generator().manual_seed(seed)).requires_grad_()
 
 
 @needs_golden
@@ -49,17 +46,17 @@ def test_gradcheck(tile, padded, reverse, monkeypatch):
         weights = dict(zip(names, parameters, strict=True))
         return torch.func.functional_call(model, weights, x, {"key_padding_mask": mask, "reverse": reverse})
 
-    assert torch.autograd.gradcheck(run, (draw(2, 23, 6), *parameters), fast_mode=True)
+    assert torch.autograd.gradcheck(run, (leaf(2, 23, 6), *parameters), fast_mode=True)
 
 
 def test_reverse_reads_from_the_end():
-    model, x = layer(), draw(2, 70, 6)
+    model, x = layer(), leaf(2, 70, 6)
     torch.testing.assert_close(model(x, reverse=True), model(x.flip(1)).flip(1))
 
 
 @pytest.mark.parametrize("reverse", [False, True])
 def test_padding_anywhere_is_as_if_it_were_not_there(reverse):
-    model, x = layer(), draw(2, 80, 6)
+    model, x = layer(), leaf(2, 80, 6)
     mask = torch.rand(2, 80, generator=torch.Generator().manual_seed(1)) < 0.4
     mask[:, :3] = mask[:, -3:] = True  # neither the first token nor the last is one
     y = model(x, key_padding_mask=mask, reverse=reverse)
@@ -71,7 +68,7 @@ def test_padding_anywhere_is_as_if_it_were_not_there(reverse):
 def test_the_sum_of_two_directions_is_normalised():
     torch.manual_seed(0)
     model = NormalisedRGLRU(6, 2, causal=False).double()
-    x = draw(2, 9, 6)
+    x = leaf(2, 9, 6)
     y = model.past(x) + model.future(x, reverse=True)
     expected = y * (y.square().mean(-1, keepdim=True) + 1e-6).rsqrt() * model.norm.weight
     torch.testing.assert_close(model(x), expected)
@@ -93,7 +90,7 @@ def test_a_radius_close_to_one_keeps_its_digits_in_float32():
     model = layer(dim=1, blocks=1)
     with torch.no_grad():
         model.decay.fill_(-18.0)  # softplus: 1.5e-8
-    x = draw(1, 40, 1)
+    x = leaf(1, 40, 1)
     exact, y = model(x), model.float()(x.float())
     torch.testing.assert_close(y.double(), exact, atol=0, rtol=1e-5)
 

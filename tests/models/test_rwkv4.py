@@ -5,6 +5,7 @@ from itertools import pairwise
 
 import pytest
 import torch
+from drawn import draw
 from golden import golden, needs_golden
 from same import assert_same
 from zoo import in_chunks
@@ -16,10 +17,6 @@ from models.ops import wkv as ops
 from models.ops.running_softmax import HIDDEN
 from models.ops.tiles import TileBudget
 from models.ops.wkv import wkv
-
-
-def draw(*shape, seed=0):
-    return torch.randn(shape, dtype=torch.float64, generator=torch.Generator().manual_seed(seed))
 
 
 def stack(layers, dim=8, **hyper):

@@ -4,6 +4,7 @@ from itertools import pairwise
 
 import pytest
 import torch
+from drawn import draw
 from twins import trainable
 
 from models.attention.rwkv7 import RWKV7
@@ -15,10 +16,6 @@ def stack(layers, dim=8, heads=2, **hyper):
     for previous, layer in pairwise(models):
         layer.set_previous(previous)
     return models
-
-
-def draw(*shape, seed=0):
-    return torch.randn(shape, dtype=torch.float64, generator=torch.Generator().manual_seed(seed))
 
 
 def perturbed(model):

@@ -4,6 +4,7 @@ import contextlib
 
 import pytest
 import torch
+from drawn import leaf
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from same import assert_same
@@ -23,10 +24,6 @@ def loop(a, b, initial, reverse=False):
     return torch.stack([rows[t] for t in order], 1)
 
 
-def draw(*shape, dtype=torch.float64, seed=0):
-    return torch.randn(shape, dtype=dtype, generator=torch.Generator().manual_seed(seed)).requires_grad_()
-
-
 @settings(max_examples=25)
 @given(
     length=st.integers(1, 26) | st.sampled_from([63, 64, 133]),  # chunks of 8, and chunks of chunks
@@ -35,7 +32,7 @@ def draw(*shape, dtype=torch.float64, seed=0):
     form=st.sampled_from([contextlib.nullcontext, few_kernels]),
 )
 def test_equals_the_loop_in_output_and_gradients(length, reverse, dtype, form):
-    a, b, initial = (0.5 * draw(2, length, 3, dtype=dtype, seed=1)), draw(2, length, 3, dtype=dtype), draw(2, 3)
+    a, b, initial = (0.5 * leaf(2, length, 3, dtype=dtype, seed=1)), leaf(2, length, 3, dtype=dtype), leaf(2, 3)
     with pytest.MonkeyPatch.context() as patch, form():
         patch.setattr(scan, "CHUNK", 8)
         ours, theirs = diagonal_scan(a, b, initial, reverse=reverse), loop(a, b, initial, reverse)
@@ -44,9 +41,9 @@ def test_equals_the_loop_in_output_and_gradients(length, reverse, dtype, form):
 
 @pytest.mark.parametrize("dim", [0, 1, 2, -2])
 def test_along_any_axis_with_broadcast_factors(dim):
-    b = draw(5, 70, 6)
-    a = draw(6) / 4 if dim != 2 else draw(70, 1) / 4
-    initial = draw(*b.select(dim, 0).shape)
+    b = leaf(5, 70, 6)
+    a = leaf(6) / 4 if dim != 2 else leaf(70, 1) / 4
+    initial = leaf(*b.select(dim, 0).shape)
     spread = a.expand_as(b).movedim(dim, 1)
     expected = loop(spread, b.movedim(dim, 1), initial).movedim(1, dim)
     h = diagonal_scan(a, b, initial, dim=dim)
@@ -54,7 +51,7 @@ def test_along_any_axis_with_broadcast_factors(dim):
 
 
 def test_a_real_factor_with_a_complex_input():
-    a, b = torch.rand(2, 40, 3, dtype=torch.float64), draw(2, 40, 3, dtype=torch.complex128)
+    a, b = torch.rand(2, 40, 3, dtype=torch.float64), leaf(2, 40, 3, dtype=torch.complex128)
     torch.testing.assert_close(diagonal_scan(a, b), loop(a, b, b.new_zeros(2, 3)))
 
 

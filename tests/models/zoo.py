@@ -4,7 +4,6 @@ import contextlib
 import copy
 import functools
 import importlib
-import inspect
 import itertools
 import operator
 import sys
@@ -91,9 +90,7 @@ CAUSAL_LAYERS = [(*case, {}) for case in CAUSAL_SELF] + [case for case in OTHER_
 STACKED = [
     name
     for index, name in enumerate(NAMES)
-    if index % 6 == 0
-    or CLASSES[name].set_previous is not Attention.set_previous
-    or "residual" in inspect.signature(CLASSES[name].forward).parameters
+    if index % 6 == 0 or CLASSES[name].set_previous is not Attention.set_previous or CLASSES[name].gates_residual
 ]
 # in a model with a causal cross pattern, no query sees another
 ROW_BY_ROW = [case for case in CROSS if Pattern.CAUSAL_CROSS in CLASSES[case[0]].patterns]

@@ -5,7 +5,7 @@ import pytest
 from harness.config.build import build
 from harness.config.compose import compose
 from tests.helpers import copies
-from tests.helpers.tasks import no_progress
+from tests.helpers.tasks import info_of
 
 # what else is a copy, beside the same bytes
 NEAR = {
@@ -55,8 +55,7 @@ def loaded(command, root, *more):
     name, *changes = command
     cfg = compose([f"task={name}", "budget=reduced", f"paths.data={root}", *changes, *more])
     task = build(cfg).task
-    task.prepare(no_progress)
-    assert task.load().source == "synthetic", "the list above is of generated data"
+    assert info_of(task).source == "synthetic", "the list above is of generated data"
     return task
 
 

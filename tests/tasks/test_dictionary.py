@@ -5,7 +5,8 @@ from collections import Counter
 import pytest
 
 from tasks.mt.dictionary import EMPTY, Dictionary
-from tests.helpers.translation import prepared, task
+from tests.helpers.tasks import ready
+from tests.helpers.translation import task
 
 pytest.importorskip("sacrebleu")
 pytest.importorskip("sacremoses")
@@ -57,7 +58,7 @@ def test_without_words_there_is_no_dictionary():
 def test_the_made_language_is_more_than_its_words(tmp_path):
     """Copying says nothing, the dictionary much, and not the order and the cases."""
     sizes = {"pairs": 400, "vocabulary": 200, "max_new_tokens": 60}
-    loaded = prepared(task(tmp_path, source="synthetic", path=None, **sizes))
+    loaded = ready(task(tmp_path, source="synthetic", path=None, **sizes))
     final = loaded.final_evaluations()[0]
     batch, chrf = final.split.batch(range(8)), {}
     for name in ("copy", "word_dictionary"):

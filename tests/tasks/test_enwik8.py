@@ -9,7 +9,7 @@ import pytest
 from tasks.data_sources import Download
 from tasks.lm import enwik8
 from tasks.lm.enwik8 import Enwik8, Text8
-from tests.helpers.tasks import no_progress, refused
+from tests.helpers.tasks import info_of, no_progress, refused
 
 TEXT = ("A line of Wikipédia\r\n" * 99).encode()[:1999]
 
@@ -39,14 +39,12 @@ def test_a_text_is_cut_at_bytes_and_no_byte_is_changed(tmp_path, monkeypatch, en
     with refused(file, "1,999 bytes, not the published text", enwik8.ENWIK8.url, "task=lm/enwik8"):
         task(file).prepare(no_progress)
     part = task(file, source="slice")
-    part.prepare(no_progress)
-    assert part.load().source == "slice:enwik8"
+    assert info_of(part).source == "slice:enwik8"
     cut = list(parts(part))
     assert b"".join(cut) == TEXT and [len(text) for text in cut] == [1799, 100, 100]
     monkeypatch.setattr(Enwik8, "sha256", hashlib.sha256(TEXT).hexdigest())
     whole = task(file)
-    whole.prepare(no_progress)
-    assert whole.load().source == "full" and list(parts(whole)) == cut
+    assert info_of(whole).source == "full" and list(parts(whole)) == cut
     scores = {name for name in whole.baselines() if name.endswith("gram_with_cache")}
     assert scores == {"6gram_with_cache"}
 

@@ -15,7 +15,7 @@ from tasks.examples import Examples
 from tasks.finetuning.choices import RACE, CommonsenseQA, most_shared
 from tasks.finetuning.glue import QNLI, QQP, SST2, shared
 from tasks.finetuning.labelled_texts import LabelledText, TextSplit, cut, held_out
-from tests.helpers.tasks import baseline_scores, no_progress, refuses
+from tests.helpers.tasks import baseline_scores, info_of, no_progress, refuses
 
 BOS, PAD, EOS, FIRST = 0, 1, 2, 4
 SHARED = Path(__file__).resolve().parents[3] / "shared" / "data"
@@ -37,8 +37,7 @@ def rows(text: str) -> list[int]:
 
 def loaded(root: Path, name: str, **settings):
     made = task(root, name, **settings)
-    made.prepare(no_progress)
-    return made, made.load()
+    return made, info_of(made)
 
 
 def every(made, split: str) -> dict[str, list]:

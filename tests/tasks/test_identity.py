@@ -11,7 +11,7 @@ from longhaul import plan
 from tasks import file_digests
 from tasks.checks import DataError
 from tests.helpers.layouts import LAYOUTS, Layout
-from tests.helpers.tasks import no_progress
+from tests.helpers.tasks import info_of
 
 STRANGERS = ("notes.log", ".DS_Store", "._a.txt", "Thumbs.db", "notes.ipynb")
 
@@ -29,8 +29,7 @@ def test_each_byte_of_each_file_counts_and_no_byte_of_a_stranger(tmp_path, monke
         """The fingerprint, and of own data the cell's id, which waits for no data; or why there is none."""
         try:
             task = layout.task()
-            task.prepare(no_progress)
-            return task.load().fingerprint, plan("model=vanilla", *layout.words)["id"].iloc[0] if own else ""
+            return info_of(task).fingerprint, plan("model=vanilla", *layout.words)["id"].iloc[0] if own else ""
         except (DataError, UsageError) as error:
             return str(error), "none" if own else ""
 

@@ -14,10 +14,11 @@ from torch.nn import functional as F
 from models.attention.vanilla import Vanilla
 from models.backbones.decoder import DecoderConfig, DecoderLM
 from models.backbones.perceiver_ar import PerceiverAR, PerceiverConfig
-from tasks.checks import DataError, no_progress
+from tasks.checks import DataError
 from tasks.data_task import SPLITS, Source
 from tasks.lm.documents import Beginnings, Document, FirstBytes
 from tasks.lm.language_modelling import LanguageModelling, dictionary_rows
+from tests.helpers.tasks import info_of
 
 TEXTS = {
     "train": ("the cat sat on the mat and the dog sat on the log " * 8, "a second book"),
@@ -56,8 +57,7 @@ class Corpus(LanguageModelling):
 
 def corpus(tmp_path, **settings) -> Corpus:
     task = Corpus(data_root=tmp_path, **{"length": 16, "workers": 1} | settings)
-    task.prepare(no_progress)
-    task.info = task.load()
+    task.info = info_of(task)
     return task
 
 

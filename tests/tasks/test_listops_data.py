@@ -12,7 +12,7 @@ from tasks.lra import listops
 from tasks.lra.listops import ListOps
 from tasks.lra.listops_generator import evaluate
 from tests.helpers.listops import NEXT, format_expression, loaded, small
-from tests.helpers.tasks import never, no_progress, refused
+from tests.helpers.tasks import info_of, never, no_progress, refused
 
 
 def folder_of(root) -> Path:
@@ -35,8 +35,7 @@ def test_full_only_at_the_papers_settings(tmp_path, monkeypatch):
     sizes = {"train": 30, "val": 5, "test": 5}
     for changes, source in (({}, "full"), ({"train": 31}, "synthetic"), ({"max_depth": 9}, "synthetic")):
         task = ListOps(data_root=tmp_path, **{**sizes, **changes})
-        task.prepare(no_progress)
-        assert task.load().source == source
+        assert info_of(task).source == source
 
 
 def test_final_evaluations_are_of_longer_expressions(tmp_path):

@@ -19,7 +19,7 @@ from tasks.lm.shakespeare import Shakespeare
 from tasks.lm.slimpajama import SlimPajama
 from tasks.lm.synthetic_text import Stories
 from tasks.lm.wikitext103 import WikiText103
-from tests.helpers.tasks import no_progress, refused, tar
+from tests.helpers.tasks import info_of, no_progress, refused, tar
 from tests.helpers.texts import folder, parquet, text_of, texts_of
 
 SHARED = Path(__file__).resolve().parents[3] / "shared" / "data"
@@ -37,8 +37,7 @@ def task(kind, tmp_path, **options):
 def prepared(kind, tmp_path, **options):
     """A loaded task, its description, and its splits as they are in the cache."""
     corpus = task(kind, tmp_path, **options)
-    corpus.prepare(no_progress)
-    info, splits = corpus.load(), corpus.open(corpus.cached_sets()[0])
+    info, splits = info_of(corpus), corpus.open(corpus.cached_sets()[0])
     return corpus, info, {name: splits[name] for name in SPLITS}
 
 

@@ -215,7 +215,7 @@ def test_wrong_files_of_gpt2_are_one_line(tmp_path, file, content, reason):
         (None, "No such file"),
         (b"[UNK]\nthe\n", "no [SEP] in its 2 lines"),
         (b"[SEP]\n[UNK]\nthe\nthe\n", "an empty piece or one that is there twice"),
-        (b"[SEP]\n[UNK]\nth\xe9\n", "byte 14 is not UTF-8"),
+        (b"[SEP]\n[UNK]\nth\xe9\n", "byte 14 (0xe9) is not UTF-8"),
     ],
 )
 def test_wrong_files_of_word_pieces_are_one_line(tmp_path, content, reason):

@@ -5,7 +5,7 @@ import pytest
 
 from tasks.lm import tokenizer_names
 from tasks.lm.wikitext103 import WikiText103
-from tests.helpers.tasks import no_progress, refused
+from tests.helpers.tasks import no_progress, ready, refused
 
 TEXT = "b a c a <unk> \n = b @-@ a =\n"  # a 3, = 2, b 2, @-@ 1, c 1
 
@@ -48,7 +48,6 @@ def test_a_corpus_is_read_in_words_and_lines(tmp_path):
         source="synthetic", documents=16, document_bytes=2048, names=4, distance=512, data_root=tmp_path, length=16,
         tokenizer="words", vocabulary=20, reading="lines",
     )  # fmt: skip
-    task.prepare(no_progress)
-    task.load()
+    ready(task)
     tokens = task.split("train").batch([0, 1])["tokens"]
     assert task.vocab_size == 20 and (tokens == 19).any() and (tokens == 18).any() and int(tokens.max()) < 20

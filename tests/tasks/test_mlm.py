@@ -11,7 +11,7 @@ from tasks.lm.windows import TokenStream
 from tasks.mlm import topics
 from tasks.mlm.blocks import Blocks, MaskedBlocks, drawn
 from tasks.mlm.pretrain import Pretraining
-from tests.helpers.tasks import no_progress, ready, refused, refuses
+from tests.helpers.tasks import info_of, no_progress, ready, refused, refuses
 
 SHARED = Path(__file__).resolve().parents[3] / "shared" / "data"
 GPT2, BOOKS = SHARED / "tokenizers" / "gpt2", SHARED / "pg19" / "pg19_slice.tar.gz"
@@ -181,8 +181,7 @@ def test_generated_documents_have_all_words_of_a_topic_together(tmp_path):
 def test_pieces_of_generated_documents_are_their_words(tmp_path):
     settings = {"source": "synthetic", "tokenizer": "bpe", "vocabulary": 887, "vocabulary_text": "synthetic"}
     loaded = task(tmp_path, documents=8, **settings)
-    loaded.prepare(no_progress)
-    assert loaded.load().source == "synthetic"
+    assert info_of(loaded).source == "synthetic"
     ids = loaded.vocabulary_used.encode([" " + " ".join(topics.vocabulary())])[0]
     assert len(ids) == len(set(ids.tolist())) == len(topics.vocabulary())
     tokens = 8 * topics.SECTIONS * topics.SECTION  # one each, but for the first word of a document

@@ -9,7 +9,7 @@ import pytest
 from tasks.checks import DataError
 from tasks.lm import openwebtext, other_corpora, text_sources
 from tasks.lm.slimpajama import SlimPajama
-from tests.helpers.tasks import no_progress, refused
+from tests.helpers.tasks import info_of, refused
 from tests.helpers.texts import folder, parquet, text_of
 
 TEXTS = {f"{name}/1.txt": f"{name} text " * 9 for name in ("train", "validation", "test")}
@@ -23,8 +23,7 @@ def task(tmp_path, **options):
 
 def prepared(tmp_path, **options):
     corpus = task(tmp_path, **options)
-    corpus.prepare(no_progress)
-    return corpus, corpus.load()
+    return corpus, info_of(corpus)
 
 
 def json_lines(path, *texts):

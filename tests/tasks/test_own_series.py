@@ -7,7 +7,7 @@ import torch
 
 from tasks.checks import DataError
 from tasks.data.series import OwnSeries
-from tests.helpers.tasks import no_progress, refused
+from tests.helpers.tasks import info_of, refused
 
 SIZES = {"seq_len": 12, "pred_len": 4}
 
@@ -23,8 +23,7 @@ def written(path, freq="h", rows=300, form="%Y-%m-%d %H:%M:%S", change=lambda fr
 
 def loaded(path, **options):
     task = OwnSeries(data_root=path.parent / "data", path=path, **{**SIZES, **options})
-    task.prepare(no_progress)
-    return task, task.load()
+    return task, info_of(task)
 
 
 @pytest.mark.parametrize(

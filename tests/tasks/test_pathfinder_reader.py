@@ -20,7 +20,7 @@ from tests.helpers.pathfinder import (
     read,
     write_folder,
 )
-from tests.helpers.tasks import never, no_progress
+from tests.helpers.tasks import info_of, never, no_progress
 
 
 def test_folder_round_trip(tmp_path, monkeypatch):
@@ -34,8 +34,7 @@ def test_folder_round_trip(tmp_path, monkeypatch):
     made = zip(examples.tokens.reshape(40, -1).tolist(), examples.labels.tolist(), strict=True)
     assert sorted(pairs(task)) == sorted(made)
     official = read(tmp_path / "data", folder, source="official")
-    official.prepare(no_progress)
-    assert official.load().fingerprint == info.fingerprint and official.load().source == "slice:curv"
+    assert info_of(official).fingerprint == info.fingerprint and official.load().source == "slice:curv"
     monkeypatch.setattr(Pathfinder, "published", (36, 4))
     assert official.load().source == "full" and task.load().source == "slice:curv"
     part = read(tmp_path / "data", folder, train=10)
@@ -53,8 +52,7 @@ def test_splits_follow_from_the_pictures_and_the_seed(tmp_path):
 
 def prepared(root, folder, **changes):
     task = read(root, folder, **changes)
-    task.prepare(no_progress)
-    return task.load()
+    return info_of(task)
 
 
 def test_the_one_picture_published_empty_is_left_out(tmp_path):

@@ -13,7 +13,7 @@ from tasks.checks import no_progress
 from tasks.data import rows
 from tasks.data_sources import MARK, files_in, records_of
 from tasks.finetuning import tables
-from tasks.lra import listops, text
+from tasks.lra import listops
 from tasks.lra.retrieval import texts
 from tasks.mt.pair_files import of_folder as translations
 from tasks.summarization import pair_files
@@ -40,10 +40,6 @@ def values(read, *columns: str):
     return lambda file: [row[1] for row in read(file, columns)]
 
 
-def reviews(file: Path) -> list:
-    return list(text.reviews(text.json_rows(file)))
-
-
 def citations(file: Path) -> list:
     return list(texts(records_of(file), str(file), no_progress))
 
@@ -53,7 +49,7 @@ def expression(i: int) -> str:
 
 
 def json_line(**entries):
-    return lambda i: json.dumps({key: str(value).format(i) if value != 1 else i % 2 for key, value in entries.items()})
+    return lambda i: json.dumps({key: value.format(i) for key, value in entries.items()})
 
 
 # name of the file, its header, the line of record i, how it is read
@@ -63,7 +59,6 @@ READERS = {
     "glue": ("a.tsv", "text\tlabel", "text {}\t1".format, values(tables.tsv_rows, "text", "label")),
     "race": ("b.jsonl", "", json_line(text="text {}"), values(rows.json_rows, "text")),
     "listops": ("a.tsv", "Source\tTarget", expression, expressions),
-    "text": ("a.jsonl", "", json_line(text="review {}", label=1), reviews),
     "retrieval": ("a.tsv", "", "1.0\t1\t2\tfirst text {0}\tsecond text {0}".format, citations),
     "ljspeech": ("metadata.csv", "", "LJ001-{0:04d}|Words {0}|words and words".format, clips),
     "multi-news": ("train.jsonl", "", json_line(document="document {}", summary="summary {}"), pairs),

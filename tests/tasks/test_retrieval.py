@@ -82,7 +82,7 @@ GOOD = b"1.0\tP1\tP2\tfirst\tsecond"
 BROKEN = {
     "four columns": (b"1.0\tP1\tP2\tfirst", "4 columns instead of 5"),
     "header": (b"label\tid1\tid2\ttext1\ttext2", "label 'label'"),
-    "not UTF-8": (b"0.0\tP1\tP2\tfirst\ts\xff", "byte 2 of the second text is not UTF-8"),
+    "not UTF-8": (b"0.0\tP1\tP2\tfirst\ts\xff", "byte 17 (0xff) is not UTF-8"),
     "empty text": (b"0.0\tP1\tP2\t\tsecond", "the first text is empty"),
 }
 

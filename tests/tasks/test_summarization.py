@@ -18,7 +18,7 @@ from tasks.seq2seq import vocabulary
 from tasks.seq2seq.pairs import IGNORED, PairSplit
 from tasks.summarization import pair_files, synthetic_articles
 from tasks.summarization.multinews import MultiNews
-from tests.helpers.tasks import no_progress, ready, refuses
+from tests.helpers.tasks import info_of, ready, refuses
 
 BOS, PAD, EOS, FIRST = 0, 1, 2, 4  # rows of every vocabulary, and the row of the first piece
 SHARED = Path(__file__).resolve().parents[3] / "shared" / "data"
@@ -114,8 +114,7 @@ def test_a_text_comes_back(name):
 
 def test_files_of_lines_are_read(tmp_path):
     loaded = task(tmp_path, path=line_files(tmp_path / "files"))
-    loaded.prepare(no_progress)
-    info = loaded.load()
+    info = info_of(loaded)
     assert info.sizes == {"train": 4, "val": 2, "test": 2, "decoded": 2} and info.source == "slice:files"
     assert texts(loaded, "val") == [
         tuple(f"{kind} {n} of val. \n Its end ||||| b" for kind in ("source", "target")) for n in range(2)
@@ -177,8 +176,7 @@ def test_the_abstract_is_cut_where_it_ends():
 def lead_scores(root: Path, **settings) -> dict[str, float]:
     settings |= {"source_length": 4096, "target_length": 2048}
     loaded = task(root, path=SCISUMM, **settings)
-    loaded.prepare(no_progress)
-    assert loaded.load().sizes == {"train": 123, "val": 20, "test": 20, "decoded": 20}
+    assert info_of(loaded).sizes == {"train": 123, "val": 20, "test": 20, "decoded": 20}
     (decoded,), metrics = loaded.final_evaluations(), loaded.text_metrics()
     batch = decoded.split.batch(range(20))
     decoded.score(decoded.write(decoded.baselines["lead"](), batch), batch, metrics)
@@ -275,8 +273,7 @@ def test_a_writer_is_scored_against_whole_references(tmp_path):
     """The target of training is cut to 4 tokens, the reference is not."""
     options = {"documents": 16, "document_facts": 6, "announced": 1}
     loaded_task = task(tmp_path, source="synthetic", **options, target_length=4, decoded=2)
-    loaded_task.prepare(no_progress)
-    assert loaded_task.load().sizes["decoded"] == 2
+    assert info_of(loaded_task).sizes["decoded"] == 2
     (decoded,) = loaded_task.final_evaluations()
     batch = decoded.split.batch([0, 1])
 

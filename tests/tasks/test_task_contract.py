@@ -19,7 +19,7 @@ from tasks.base import DataInfo, Task
 from tasks.checks import DataError
 from tasks.lra import classifiers
 from tests.helpers.guesses import GUESSES
-from tests.helpers.tasks import no_progress
+from tests.helpers.tasks import info_of, no_progress
 
 CONF = Path(__file__).resolve().parents[2] / "conf"
 TASKS = sorted(file.relative_to(CONF / "task").with_suffix("").as_posix() for file in (CONF / "task").rglob("*.yaml"))
@@ -73,8 +73,7 @@ def case(request, tmp_path_factory):
     torch.manual_seed(0)
     cfg = composed(request.param, root)
     made = build(cfg)
-    made.task.prepare(no_progress)
-    info = made.task.load()
+    info = info_of(made.task)
     return Case(request.param, root, arguments(cfg.task), made.task, made.model.eval(), info)
 
 

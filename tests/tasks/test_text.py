@@ -118,9 +118,9 @@ def test_validation_may_be_the_test_split(tmp_path, monkeypatch):
 
 GOOD = b'{"text": "fine", "label": 1}'
 BROKEN = {
-    "no text": (b'{"label": 1}', "the text is NoneType"),
+    "no text": (b'{"label": 1}', "no column 'text'"),
     "empty text": (b'{"text": "", "label": 1}', "the text is empty"),
-    "no label": (b'{"text": "fine"}', "label 'None'"),
+    "no label": (b'{"text": "fine"}', "no column 'label'"),
     "a word as label": (b'{"text": "fine", "label": "1"}', "label '1'"),
 }
 

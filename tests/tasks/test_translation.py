@@ -8,9 +8,9 @@ import numpy as np
 import pytest
 
 from tasks.mt import pair_files, synthetic_language
-from tasks.mt.encoding import Cleaning
-from tests.helpers.tasks import refuses
-from tests.helpers.translation import DE, EN, NEWS, files, prepared, task, texts
+from tasks.mt.encoding import is_kept
+from tests.helpers.tasks import ready, refuses
+from tests.helpers.translation import DE, EN, NEWS, files, task, texts
 
 pytest.importorskip("sacrebleu")
 pytest.importorskip("sacremoses")
@@ -20,7 +20,7 @@ pytest.importorskip("sacremoses")
 
 
 def test_lines_are_tokens_and_come_back(tmp_path):
-    loaded = prepared(task(tmp_path, path=files(tmp_path / "files", 5)))
+    loaded = ready(task(tmp_path, path=files(tmp_path / "files", 5)))
     assert texts(loaded, "train")[3] == (
         "The cat 3 doesn &apos;t see a well @-@ known dog .",
         "Die Katze 3 sieht keinen Hund .",
@@ -34,7 +34,7 @@ def test_lines_are_tokens_and_come_back(tmp_path):
 
 def test_every_hundredth_pair_of_all_parts_validates(tmp_path, monkeypatch):
     monkeypatch.setattr(pair_files, "PART", 70)
-    loaded = prepared(task(tmp_path, path=files(tmp_path / "files", 310), validation="train"))
+    loaded = ready(task(tmp_path, path=files(tmp_path / "files", 310), validation="train"))
     numbers = {
         name: [int(re.search(r"\d+", source)[0]) for source, _ in texts(loaded, name)] for name in ("train", "val")
     }
@@ -95,7 +95,7 @@ def test_an_empty_line_to_train_is_left_out(tmp_path):
     path = files(
         tmp_path / "files", 4, train_de=b"Die Katze 0 sieht keinen Hund .\n\nDie Katze 2 sieht keinen Hund .\nx\n"
     )
-    loaded = prepared(task(tmp_path, path=path, vocabulary=45))
+    loaded = ready(task(tmp_path, path=path, vocabulary=45))
     assert [source[8] for source, _ in texts(loaded, "train")] == ["0", "2"]  # x is too short for its source
 
 
@@ -104,8 +104,8 @@ def test_an_empty_line_to_train_is_left_out(tmp_path):
     [(0, 1, False), (1, 0, False), (2, 3, True), (3, 2, True), (2, 4, False), (9, 10, True)],
 )
 def test_which_pairs_are_kept(source, target, kept):
-    assert Cleaning(10, 1.5).keeps(source, target) is kept
-    assert not Cleaning(9, 1.5).keeps(9, 10)
+    assert is_kept(10, 1.5, source, target) is kept
+    assert not is_kept(9, 1.5, 9, 10)
 
 
 # the made language
@@ -165,7 +165,7 @@ def test_fewer_pairs_are_the_beginning_of_more(monkeypatch):
 def test_the_slice_is_read(tmp_path):
     """10,000 pairs and two news tests; the copied source as its pieces scores about what its text does, 2.75."""
     sizes = {"source_length": 64, "target_length": 64, "clean_length": 63, "vocabulary": 4096}
-    loaded = prepared(task(tmp_path, path=NEWS, **sizes))
+    loaded = ready(task(tmp_path, path=NEWS, **sizes))
     assert len(loaded.split("test")) == 3003 and len(loaded.split("val")) == 3000
     assert 8000 < len(loaded.split("train")) < 10_000
     final = loaded.final_evaluations()[0]

@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 
 from tasks.seq2seq import vocabulary
-from tests.helpers.tasks import refused, refuses
-from tests.helpers.translation import CODES, NEWS, files, prepared, task
+from tests.helpers.tasks import ready, refused, refuses
+from tests.helpers.translation import CODES, NEWS, files, task
 
 pytest.importorskip("sacrebleu")
 pytest.importorskip("sacremoses")
@@ -88,7 +88,7 @@ def test_wrong_codes_are_one_line(tmp_path, lines, parts):
 
 def test_a_vocabulary_is_trained_on_what_is_trained_on(tmp_path):
     path = files(tmp_path / "files", valid_en=b"Zebra 1 .\nb\nc\n")
-    loaded = prepared(task(tmp_path, path=path))
+    loaded = ready(task(tmp_path, path=path))
     used = loaded.vocabulary_used
     assert used.vocab_size == 64 == loaded.vocab_size == loaded.backbone_kwargs()["vocab_size"]
     (trained, unknown) = used.encode(["Katze sieht", "Zebra"])

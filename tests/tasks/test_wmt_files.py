@@ -5,8 +5,8 @@ from pathlib import Path
 import pytest
 
 from tasks.mt import wmt_files
-from tests.helpers.tasks import refuses, tar
-from tests.helpers.translation import prepared, task, texts
+from tests.helpers.tasks import ready, refuses, tar
+from tests.helpers.translation import task, texts
 
 pytest.importorskip("sacrebleu")
 pytest.importorskip("sacremoses")
@@ -37,7 +37,7 @@ def archives(folder: Path, monkeypatch, **left_out: str) -> Path:
 def test_the_archives_are_the_corpora(tmp_path, monkeypatch):
     monkeypatch.setattr(wmt_files.Download, "at", lambda self, copy, *_: copy)
     folder = archives(tmp_path / "there", monkeypatch, evil="none")
-    loaded = prepared(task(tmp_path, source="official", path=folder, vocabulary=60))
+    loaded = ready(task(tmp_path, source="official", path=folder, vocabulary=60))
     assert [source for source, _ in texts(loaded, "train")] == [
         f"{name} en {n}" for name in ("europarl @-@ v7", "commoncrawl", "news @-@ commentary @-@ v9") for n in range(3)
     ]

@@ -11,7 +11,7 @@ import json
 import os
 import secrets
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, replace
+from dataclasses import asdict
 from datetime import datetime
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -51,7 +51,10 @@ def write(path: Path, request: CellRequest) -> CellFile:
         "overrides": list(request.overrides),
         "search": [str(Path(folder).absolute()) for folder in request.search],
         "since": request.since,
-        "depends_on": [asdict(with_absolute_paths(dependency)) for dependency in request.depends_on],
+        "depends_on": [
+            asdict(first) | {"record": absolute_path(first.record), "run_dir": absolute_path(first.run_dir)}
+            for first in request.depends_on
+        ],
         "longest_s": request.longest_s,
         "dependents": [str(Path(path).absolute()) for path in request.dependents],
         "searched": None if request.searched is None else dict(request.searched),
@@ -147,11 +150,6 @@ def check_settings_of_user(cfg: DictConfig, typed: Mapping[str, str]) -> None:
     if unnamed := flatten({"logger": resolved(cfg.logger)}).keys() - typed.keys() - {"logger"}:
         key = min(unnamed)
         raise UsageError(f"{key}: {OWNER}, and conf/logger of this clone, set loggers; type {key}=... to use it")
-
-
-def with_absolute_paths(dependency: Dependency) -> Dependency:
-    record, run_dir = (str(Path(path).absolute()) for path in (dependency.record, dependency.run_dir))
-    return replace(dependency, record=record, run_dir=run_dir, weights=list(dependency.weights))
 
 
 def absolute_path(path: str) -> str:

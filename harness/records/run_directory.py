@@ -90,12 +90,6 @@ class RunDirectory:
         begun = self.last_attempt()
         return any(map(has_temporaries, self.folders)) or (begun is not None and not begun.ended)
 
-    def release(self) -> None:
-        self.ownership.release()
-
-    def write_heartbeat(self, state: str, *, step: int, steps: int, force: bool = False) -> None:
-        self.ownership.beat(state, step=step, steps=steps, force=force)
-
     @property
     def has_checkpoint(self) -> bool:
         return self.last.is_file() or self.previous.is_file()

@@ -11,7 +11,6 @@ import json
 import os
 import secrets
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict
 from datetime import datetime
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -52,7 +51,7 @@ def write(path: Path, request: CellRequest) -> CellFile:
         "search": [str(Path(folder).absolute()) for folder in request.search],
         "since": request.since,
         "depends_on": [
-            asdict(first) | {"record": absolute_path(first.record), "run_dir": absolute_path(first.run_dir)}
+            first.model_dump() | {"record": absolute_path(first.record), "run_dir": absolute_path(first.run_dir)}
             for first in request.depends_on
         ],
         "longest_s": request.longest_s,
@@ -86,19 +85,11 @@ def content_of(path: Path) -> Any:
     return yaml_files.read(path, follow=False, most_values=yaml_files.MOST_CONFIGURED)
 
 
-class SerializedDependency(StrictModel):
-    id: str
-    name: str
-    record: str
-    run_dir: str
-    weights: TupleOf[str]
-
-
 class SerializedCell(StrictModel):
     overrides: TupleOf[str]
     search: TupleOf[str]
     since: float
-    depends_on: TupleOf[SerializedDependency]
+    depends_on: TupleOf[Dependency]
     longest_s: float | None
     dependents: TupleOf[str]
     searched: SearchEntry | None
@@ -132,8 +123,7 @@ def read(path: Path, typed: Sequence[str] = ()) -> CellRequest:
     except UsageError as error:
         raise UsageError(f"{shown(path)}: {error}") from error
     return CellRequest(
-        cell, cfg, serialized.overrides, serialized.search, serialized.since,
-        [Dependency(**entry.model_dump()) for entry in serialized.depends_on],
+        cell, cfg, serialized.overrides, serialized.search, serialized.since, serialized.depends_on,
         serialized.dependents, serialized.longest_s,
         searched=serialized.searched and serialized.searched.model_dump(),
     )  # fmt: skip

@@ -221,7 +221,8 @@ def waiting(done, path):
     """A cell that cannot run: its dependency has no record."""
     cfg = serialized_cell.read(*done).cfg
     cfg.seed, cfg.paths.records = 9, str(path.parent / "none")
-    missing = Dependency("0" * 16, "another cell", str(path.parent / "none.json"), str(path.parent / "none"), ())
+    places = {"record": str(path.parent / "none.json"), "run_dir": str(path.parent / "none")}
+    missing = Dependency(id="0" * 16, name="another cell", **places)
     return serialized_cell.write(path, request_of(cfg, depends_on=[missing]))
 
 

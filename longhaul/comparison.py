@@ -5,10 +5,8 @@ from dataclasses import dataclass
 
 import pandas as pd
 
-from harness.commands.compare import comparison_notes, describe, line, score_name, setting_text
+from harness.commands.compare import comparison_notes, describe, score_name, tables_of
 from harness.report.scores.compare_cells import CellComparison
-
-SCORES = ("score", "a", "b", "a - b ± over examples", "a - b ± over seeds", "p")
 
 
 @dataclass(frozen=True, repr=False)
@@ -28,16 +26,9 @@ class Comparison(CellComparison):
 
     def lines(self) -> Iterator[str]:
         yield from (f"- a: {describe(self.a)}", f"- b: {describe(self.b)}", "")
-        if self.settings:
-            pairs = [(key, *map(setting_text, values)) for key, values in self.settings.items()]
-            yield from (*markdown_table(("setting", "a", "b"), pairs), "")
-        if self.reason:
-            yield f"No score is compared: {self.reason}."
-            return
-        different = [difference for difference in self.differences if not difference.is_equal]
-        if different:
-            yield from (*markdown_table(SCORES, [line(difference, self.a) for difference in different]), "")
-        yield from comparison_notes(self, different)
+        for _, header, rows in tables_of(self):
+            yield from (*markdown_table(header, rows), "")
+        yield from comparison_notes(self)
 
 
 def markdown_table(header: Sequence[str], rows: Sequence[Sequence[str]]) -> Iterator[str]:

@@ -90,15 +90,13 @@ def report(table: str, records: "pd.DataFrame | None" = None) -> Page:
     from harness.config.places import CONF
     from harness.records.measurements import load_measurements
     from harness.report.render import markdown
-    from longhaul.frames import record_frame
 
     _require_single("table", table)
     paths = Paths()
     folders = {"paper": paths.paper, "records": paths.records, "tables": paths.tables}
-    cells = _all_records() if records is None else record_frame(records)
-    page = table_page(table, cells, load_measurements(Path(paths.bench)), CONF, folders)
+    page = table_page(table, _cells(records), load_measurements(Path(paths.bench)), CONF, folders)
     made = page.table
-    return Page(table, made.title, made.lead, _frame(made.tidy), markdown.render(made), tuple(page.answers or ()))
+    return Page(table, made.title, made.lead, _frame(made.tidy), markdown.render(made), tuple(page.answers))
 
 
 @usage_errors
@@ -107,10 +105,9 @@ def figure(name: str, records: "pd.DataFrame | None" = None) -> Picture:
     from harness.commands.report import draw_figures
     from harness.config.places import CONF
     from harness.errors import UsageError
-    from longhaul.frames import record_frame
 
     _require_single("figure", name)
-    cells = _all_records() if records is None else record_frame(records)
+    cells = _cells(records)
     with tempfile.TemporaryDirectory() as folder:
         if not draw_figures(name, cells, conf=CONF, paths={"paper": Paths().paper, "figures": folder}):
             raise UsageError(f"figure {name} has nothing to show yet: results/tables/not_run.md says what it needs")
@@ -155,11 +152,14 @@ def _require_single(group: str, name: str) -> None:
         raise UsageError(unknown_option(f"{group}/{name}"))
 
 
-def _all_records() -> "pd.DataFrame":
-    """The records that a report uses: at the paper's budget, a record must follow from its recipe."""
+def _cells(records: "pd.DataFrame | None") -> "pd.DataFrame":
+    """The records that a report uses, by default all: at the paper's budget, a record must follow from its recipe."""
     from harness.records.cache import of_folder
     from harness.records.collect import frame, valid_records
+    from longhaul.frames import record_frame
 
+    if records is not None:
+        return record_frame(records)
     return frame(valid_records(Paths().records, published=True, cache=of_folder(Paths().outputs))[0])
 
 

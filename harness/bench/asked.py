@@ -15,7 +15,7 @@ from harness.config.compose import compose, folders, search_path
 from harness.config.overrides import key_of, typed_values
 from harness.config.untrusted import check_shared
 from harness.errors import UsageError, did_you_mean
-from harness.report.spec.measured import MeasuredRows, Run
+from harness.report.spec.measured import MeasuredRows
 from harness.report.spec.table import TableSpec
 from harness.report.spec_files import load_figure, load_table
 
@@ -32,7 +32,9 @@ def asked_for(overrides: Sequence[str]) -> tuple[str, str] | None:
 def measure_asked(cfg: DictConfig, overrides: Sequence[str], group: str, name: str) -> int:
     """Measure the runs of a table or figure in turn. Raises UsageError, before the first, if one cannot be measured."""
     spec, typed = spec_of(cfg, group, name), typed_values(overrides)
-    runs = chosen_runs(spec, cfg.bench.run, group)
+    if (chosen := cfg.bench.run) not in (None, *spec.runs):
+        raise UsageError(f"bench.run: {group}={spec.name} has no '{chosen}': {did_you_mean(chosen, spec.runs)}")
+    runs = {label: run for label, run in spec.runs.items() if chosen in (None, label)}
     if excluded := [key.removeprefix("bench.") for key in RUN_KEYS if key in typed]:
         raise UsageError(f"{excluded[0]}=: {group}={name} says itself what it measures; leave it out")
     plans = {run: subjects_of(spec, run, list(cfg.bench.models)) for run in runs}
@@ -69,14 +71,6 @@ def spec_of(cfg: DictConfig, group: str, name: str) -> MeasuredRows:
             raise UsageError(f"{group}={name} names the measurement that it shows; to make another: {command}")
         raise UsageError(f"{group}={name} has no measurements: its numbers come from records ({shown})")
     raise UsageError(f"{group}={name} has no measurements: nothing in it is timed ({shown})")
-
-
-def chosen_runs(spec: MeasuredRows, name: str | None, group: str) -> dict[str, Run]:
-    if name is None:
-        return dict(spec.runs)
-    if name not in spec.runs:
-        raise UsageError(f"bench.run: {group}={spec.name} has no '{name}': {did_you_mean(name, spec.runs)}")
-    return {name: spec.runs[name]}
 
 
 def subjects_of(spec: MeasuredRows, run: str, models: Sequence[str]) -> list[Subject]:

@@ -45,12 +45,12 @@ class RecipeModel:
     def model(self, length: int, device: str | None = None) -> nn.Module:
         return self.built(length, device).model
 
-    def prepare(self, measure: str, length: int, batch: int | None = None) -> Timed:
+    def prepare(self, measure: str, length: int) -> Timed:
         """Raises NotImplementedError for a measure that recipes lack."""
         if measure not in RECIPE_MEASURES:
             raise NotImplementedError(f"a recipe is measured with what={'|'.join(RECIPE_MEASURES)}, not {measure}")
         built = self.built(length)
-        return RECIPE_MEASURES[measure](built, self.cfg, self.batch(built, length, batch))
+        return RECIPE_MEASURES[measure](built, self.cfg, self.batch(built, length))
 
     def batch(self, built: Built, length: int, size: int | None = None) -> dict[str, Tensor]:
         """Random tokens, targets and answers (B, N) without padding, and labels (B,); a task reads what it uses."""

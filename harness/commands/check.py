@@ -35,7 +35,8 @@ def run(cfg: DictConfig, overrides: Sequence[str]) -> int:
         broken[rule] += 1
         print(": ".join(filter(None, [file and shown(file), rule, one_line(problem)])))
     counts = ", ".join(f"{count} {rule}" for rule, count in broken.items())
-    print(f"{len(files)} records, {rules()} rules: {counts or 'no problem'}")
+    rules = len(checks.RULES) + len(evidence.RULES) + len(FILE_RULES) + 3  # orphans, predictors, measurements
+    print(f"{len(files)} records, {rules} rules: {counts or 'no problem'}")
     return int(bool(broken))
 
 
@@ -67,11 +68,6 @@ def all_problems(
             except UsageError as error:
                 yield file, rule, str(error).removeprefix(f"{shown(file)}: ")
         yield from ((None, rule, problem) for problem in links)
-
-
-def rules() -> int:
-    """The number of rules; `orphans`, `predictors` and `measurements` are one each."""
-    return len(checks.RULES) + len(evidence.RULES) + len(FILE_RULES) + 3
 
 
 def problems_of(root: Path, files: Sequence[Path], kept: cache.Cache) -> Iterator[tuple[Path, list[list[str]]]]:

@@ -52,7 +52,9 @@ def main(hydra_main: Callable[[], Any], statuses: list[int]) -> int:
         stream.reconfigure(errors="replace")  # an ascii terminal shows ? for what it lacks
     try:
         if not set(sys.argv[1:]) - set(MULTIRUN) or {"--help", "-h"} & set(sys.argv[1:]):
-            print(help_page())
+            # Hydra would compose the default cell first, for seconds
+            page = yaml_files.load_config(CONF / "hydra" / "help" / "longhaul.yaml")
+            print(OmegaConf.create({"hydra": {"help": page}}).hydra.help.template)
             return 0
         if "--version" in sys.argv[1:]:
             print(f"longhaul {version()}")
@@ -77,12 +79,6 @@ def main(hydra_main: Callable[[], Any], statuses: list[int]) -> int:
         return reader_left()
     except OSError as error:
         return print_error(of_file(error))
-
-
-def help_page() -> str:
-    """What `--help` prints. Hydra would compose the default cell first, for seconds."""
-    page = yaml_files.load_config(CONF / "hydra" / "help" / "longhaul.yaml")
-    return str(OmegaConf.create({"hydra": {"help": page}}).hydra.help.template)
 
 
 def dispatch(cfg: DictConfig, overrides: Sequence[str]) -> int:

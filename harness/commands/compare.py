@@ -24,6 +24,7 @@ from harness.report.render.terminal import console, print_line, show_columns
 from harness.report.scores.compare_cells import CellComparison, ComparedCell, Difference, compare_cells
 from harness.report.scores.scores import LEAK
 
+SCORES = ("score", "a", "b", "a - b ± over examples", "a - b ± over seeds", "p")
 TYPE_TWO = "do=compare takes two cells: python run.py do=compare <a> <b>, or cells=<a>,<b>; do=status lists cells"
 
 
@@ -41,24 +42,22 @@ def show_comparison(comparison: CellComparison, screen: Console) -> None:
     """Cells, settings and differences, as text."""
     print_line(f"a  {describe(comparison.a)}", screen)
     print_line(f"b  {describe(comparison.b)}", screen)
-    rows = [(key, *map(setting_text, pair)) for key, pair in comparison.settings.items()]
-    if rows:
-        show_columns("Settings that differ", ("setting", "a", "b"), rows, screen)
-    else:
+    if not comparison.settings:
         print_line("\nNo setting differs.", screen)
-    if comparison.reason:
-        print_line(f"\nNo score is compared: {comparison.reason}.", screen)
-        return
-    different = [difference for difference in comparison.differences if not difference.is_equal]
-    if different:
-        header = ["score", "a", "b", "a - b ± over examples"]
-        if any(difference.seeds for difference in different):
-            header += ["a - b ± over seeds", "p"]
-        rows = [line(difference, comparison.a)[: len(header)] for difference in different]
-        show_columns("Scores", header, rows, screen)
+    for table in tables_of(comparison):
+        show_columns(*table, screen)
     print_line("", screen)
-    for text in comparison_notes(comparison, different):
+    for text in comparison_notes(comparison):
         print_line(text, screen, "dim")
+
+
+def tables_of(comparison: CellComparison) -> Iterator[tuple[str, Sequence[str], list[tuple[str, ...]]]]:
+    """Title, header and rows of the settings that differ, and of the scores that do."""
+    if rows := [(key, *map(setting_text, pair)) for key, pair in comparison.settings.items()]:
+        yield "Settings that differ", ("setting", "a", "b"), rows
+    if different := comparison.different:
+        shown = SCORES if any(difference.seeds for difference in different) else SCORES[:4]
+        yield "Scores", shown, [line(difference, comparison.a)[: len(shown)] for difference in different]
 
 
 def describe(cell: ComparedCell) -> str:
@@ -99,8 +98,12 @@ def score_name(difference: Difference) -> str:
     return difference.metric if difference.evaluation == "test" else f"{difference.evaluation} {difference.metric}"
 
 
-def comparison_notes(comparison: CellComparison, different: Sequence[Difference]) -> Iterator[str]:
+def comparison_notes(comparison: CellComparison) -> Iterator[str]:
     """What the intervals are, and what is missing."""
+    if comparison.reason:
+        yield f"No score is compared: {comparison.reason}."
+        return
+    different = comparison.different
     if equal := [score_name(difference) for difference in comparison.differences if difference.is_equal]:
         yield f"Equal in both: {', '.join(equal)}."
     if of_task := [key for key in comparison.settings if key.startswith("task.")]:

@@ -1,6 +1,7 @@
 """do=list: every name that can be typed, with the first comment of its yaml file; with task=..., its data card."""
 
-from collections.abc import Mapping, Sequence
+import contextlib
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from hydra.errors import HydraException
@@ -16,6 +17,7 @@ from harness.errors import UsageError
 from harness.progress import announce_torch
 from harness.records.data_cards import cards, printed
 
+UNREADABLE = (UsageError, HydraException, OmegaConfBaseException, YAMLError, OSError, LookupError, AttributeError)
 TITLES = {
     "model": "models",
     "task": "tasks",
@@ -54,29 +56,21 @@ def print_names() -> None:
             print(f"  {name:<{width}}  {description}".rstrip())
             if group == "task":
                 print(f"  {'':<{width}}  protocols: {', '.join(recipes(name))}")
-            if group == "model" and (state := decoding_state(name)):
-                print(f"  {'':<{width}}  decoding state: {state}")
-            if group == "model" and (mixing := local_mixing_of(name)):
-                print(f"  {'':<{width}}  local mixing: {mixing}")
+            for line in declarations(name) if group == "model" else ():
+                print(f"  {'':<{width}}  {line}")
     print("\npython run.py model=<model> task=<task> [protocol=<protocol>] [budget=reduced] runs one cell")
 
 
-def decoding_state(model: str) -> str:
-    """`2 * slots * dim; model.slots scales it`; empty for a model that declares none or cannot be read."""
-    try:
-        state = declared(option_config("model", model)).state
-    except (UsageError, HydraException, OmegaConfBaseException, YAMLError, OSError):
-        return ""
-    scale = f"; model.{state.scales_with} scales it" if state and state.scales_with else ""
-    return f"{state.numbers}{scale}" if state else ""
-
-
-def local_mixing_of(model: str) -> str:
-    """`conv 4 + window 128`, as published; empty for a model that declares none or cannot be read."""
-    try:
-        return local_mixing(option_config("model", model).get(DECLARES) or {}, default_arguments(model))
-    except (UsageError, HydraException, OmegaConfBaseException, YAMLError, OSError, LookupError, AttributeError):
-        return ""
+def declarations(model: str) -> Iterator[str]:
+    """`decoding state: 2 * slots * dim; model.slots scales it` and `local mixing: conv 4 + window 128`, as published;
+    nothing that a model does not declare, or that cannot be read."""
+    with contextlib.suppress(*UNREADABLE):
+        config = option_config("model", model)
+        if state := declared(config).state:
+            scale = f"; model.{state.scales_with} scales it" if state.scales_with else ""
+            yield f"decoding state: {state.numbers}{scale}"
+        if mixing := local_mixing(config.get(DECLARES) or {}, default_arguments(model)):
+            yield f"local mixing: {mixing}"
 
 
 def print_card(task: str) -> None:

@@ -6,7 +6,6 @@ Hydra or OmegaConf: the nearest names, a suggestion of `mistakes.yaml`, or else 
 
 import contextlib
 import functools
-import itertools
 import re
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -17,7 +16,7 @@ from typing import TYPE_CHECKING
 
 from hydra.core.override_parser.overrides_parser import OverridesParser
 from hydra.errors import HydraException, MissingConfigException, OverrideParseException
-from omegaconf import DictConfig, OmegaConf
+from omegaconf import OmegaConf
 from omegaconf.errors import OmegaConfBaseException
 from yaml import YAMLError
 
@@ -28,7 +27,6 @@ from harness.config.compose import NAMED, compose, names_in, option_config, reci
 from harness.config.option_files import UNNAMED
 from harness.config.overrides import key_of, typed_values
 from harness.config.schema import Config
-from harness.config.untrusted import OVERRIDDEN_KEY
 from harness.config.yaml_files import LONGEST_REASON, fault_of, reason
 from harness.errors import UsageError, did_you_mean, one_line, same_name
 
@@ -208,7 +206,7 @@ def explain(error: BaseException, arguments: Sequence[str]) -> str | None:
     word = named[1] if named else deleted or " ".join(arguments)
     if named and (key := key_of(word)) not in NAMED and OmegaConf.select(compose(), key.split(".")[0]) is None:
         return unknown_key(key)
-    line = (named and several_keys(word)) or line_of((named and error.__cause__) or error)
+    line = line_of((named and error.__cause__) or error)
     if says := suggestion("errors", f"{text}\n{line}", word, line=line):
         return says
     return f"{f'{word}: ' if named else ''}{line} (python run.py --cfg job shows every key and its value)"
@@ -316,14 +314,3 @@ def settings_of_options(group: str) -> dict[str, list[str]]:
             for setting in option_config(group, name):
                 names.setdefault(str(setting), []).append(name)
     return names
-
-
-def several_keys(override: str) -> str:
-    """What to type where one value was typed for a mapping, `train.optimizer=sgd`; empty for any other override."""
-    key = override.partition("=")[0]
-    node = OmegaConf.select(compose(), key, throw_on_missing=False) if OVERRIDDEN_KEY.fullmatch(key) else None
-    if not isinstance(node, DictConfig):
-        return ""
-    values = flatten(OmegaConf.to_container(node, resolve=False, enum_to_str=True))
-    shown = ", ".join(f"{key}.{name}={value}" for name, value in itertools.islice(values.items(), MOST_SHOWN))
-    return f"several settings, type {f'one of them: {shown}' if shown else f'{key}={{name: value}}'}"

@@ -8,10 +8,11 @@ or PDF) carries a digest of its content.
 import os
 import sys
 from collections.abc import Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from harness.commands.table_pages import TablePage, table_pages
+from harness.commands.table_pages import table_pages
 from harness.config.overrides import typed_values
 from harness.config.places import CLONE, below, require_folders
 from harness.errors import UsageError, did_you_mean
@@ -21,7 +22,7 @@ if TYPE_CHECKING:
     import pandas as pd
     from rich.console import Console
 
-    from harness.report.pages.evidence import Evidence
+    from harness.report.pages.evidence import Evidence, TablePage
     from harness.report.plots.file import Plot
     from harness.report.site.cards import Page
     from harness.report.spec.figure import LineFigure
@@ -35,7 +36,7 @@ class TablesReport(NamedTuple):
     """`files`: those of the tables; with `check`, those that differ from the records. `pages`: what the files show."""
 
     files: list[Path]
-    pages: list[TablePage]
+    pages: "list[TablePage]"
 
 
 def run(cfg: Any, overrides: Sequence[str]) -> int:
@@ -56,9 +57,11 @@ def _report(cfg: Any, overrides: Sequence[str]) -> int:
     from harness.records.collect import frame, valid_records
     from harness.records.measurements import load_measurements
     from harness.report.pages import agreement, bench_tables, columns
+    from harness.report.pages.evidence import Evidence
     from harness.report.plots import costs, drawing, parity
     from harness.report.plots.figures import TABLE_SUFFIXES
     from harness.report.plots.file import Sources
+    from harness.report.render import markdown
     from harness.report.site import cards
     from harness.report.spec.figure import LineFigure
     from harness.report.spec_files import available, load_figure
@@ -90,29 +93,29 @@ def _report(cfg: Any, overrides: Sequence[str]) -> int:
         settings |= {"measurements": measurements, "draw": draw}
         plots: list[Path] = []
         if tables == ["all"] and draws:
-            for plot in costs.plots(measurements, Path(cfg.paths.figures)):
-                plots += plot.update(cfg.check, draw)
+            for measured in measurements.values():
+                plots += costs.measurement_plot(measured, Path(cfg.paths.figures)).update(cfg.check, draw)
         if tables:
             of_rows = [figure for figure in loaded if isinstance(figure, LineFigure)] if figures and draws else []
             shown = {"plots": draws, "notes": cfg.get("notes", False), "figures": of_rows}
             report = report_tables(tables, cells, formats=texts, **shown, **settings)
-            of_figures = {name: plot for page in report.pages for name, plot in (page.figures or {}).items()}
+            of_figures = {name: plot for page in report.pages for name, plot in page.figures.items()}
             published = parity.plot([page.table for page in report.pages], Path(cfg.paths.figures))
             plots += published.update(cfg.check, draw) if tables == ["all"] and draws else []
         if figures and draws:
             drawn = draw_figures(figures, cells, made=of_figures, **settings)
     bench = bench_tables.pages(measurements, Path(cfg.paths.tables)) if tables == ["all"] and "md" in formats else {}
     if tables == ["all"] and "md" in formats:
-        answered = [(page.table.name, page.answers or ()) for page in report.pages]
+        answered = [(page.table.name, page.answers) for page in report.pages]
         pages = agreement.pages(answered, Path(cfg.paths.tables))
         bench |= {path: text + parity.section(published) for path, text in pages.items()}
         bench |= columns.pages(answered, Path(cfg.paths.tables))
         bench |= _not_run(report.pages, loaded, Sources(cells, cfg.paths.paper, measurements), cfg.paths, of_figures)
     site: dict[str, cards.Page] = {}
     if tables == ["all"] and formats & {"md", SITE}:
-        findings, board = _findings(evidence_of(report.pages, cells), cfg.paths)
+        findings, board = _findings(Evidence({page.table.name: page for page in report.pages}, cells), cfg.paths)
         bench |= findings if "md" in formats else {}
-        site = {page.table.name: cards.page_of(page.table) for page in report.pages} | board
+        site = {page.table.name: partial(markdown.render, page.table) for page in report.pages} | board
     if not cfg.check:
         _write(bench)
         made = cards.write(site, records, measurements, cfg.paths) if SITE in formats else []
@@ -131,13 +134,6 @@ def _report(cfg: Any, overrides: Sequence[str]) -> int:
     return int(bool(report.files or drawn or stale or broken))
 
 
-def evidence_of(pages: Sequence[TablePage], cells: "pd.DataFrame") -> "Evidence":
-    from harness.report.pages.evidence import Evidence, TableEvidence
-
-    tables = {page.table.name: page.evidence or TableEvidence(page.table) for page in pages}
-    return Evidence(tables, cells)
-
-
 def _findings(evidence: "Evidence", paths: Any) -> "tuple[dict[Path, str], dict[str, Page]]":
     """The pages of claims and of the leaderboard, as {path: Markdown}; then the leaderboard with any rendering of its
     numbers."""
@@ -148,7 +144,7 @@ def _findings(evidence: "Evidence", paths: Any) -> "tuple[dict[Path, str], dict[
 
     if not evidence.tables:
         return {}, {}
-    replies = findings.replies_to(load_asked(folders()), evidence)
+    replies = [(asked, findings.reply(asked, evidence)) for asked in load_asked(folders())]
     papers, docs, tables = audit.load(paths.paper).papers, docs_folder(paths), Path(paths.tables)
     first, boards, pages = findings.first_findings(replies, "../../docs"), leaderboard.boards(evidence), {}
     if replies:
@@ -169,13 +165,13 @@ def docs_folder(paths: Any) -> Path:
 
 
 def _not_run(
-    pages: Sequence[TablePage], figures: Sequence[Any], sources: Any, paths: Any, plots: "Mapping[str, Plot]"
+    pages: "Sequence[TablePage]", figures: Sequence[Any], sources: Any, paths: Any, plots: "Mapping[str, Plot]"
 ) -> dict[Path, str]:
     """The page of tables and figures without numbers: {path: Markdown}. `plots`: those of figures, where made."""
     from harness.report.pages import not_run
     from harness.report.plots.figures import without_numbers
 
-    waiting = [page.evidence.spec for page in pages if page.waits and not page.answers and page.evidence]
+    waiting = [page.spec for page in pages if page.waits and not page.answers]
     return not_run.pages(waiting, without_numbers(figures, sources, plots), Path(paths.tables))
 
 
@@ -260,8 +256,8 @@ def report_tables(
         if len(names) == 1 and notes:
             terminal.show(page.table, console)
         elif len(names) == 1:
-            show_answer(page.table, console, page.answers or (), cells)
-        elif page.answers is None:
+            show_answer(page.table, console, page.answers, cells)
+        elif page.spec is None:
             terminal.show_columns(page.table.title, ("published numbers",), [(page.table.summary,)], console)
         else:
             terminal.show_columns(page.table.title, *column_lines(page.answers), console)
@@ -275,7 +271,7 @@ def report_tables(
         lines += [] if notes else ["notes    notes=true prints every grid, the tests and the rules"]
         lines += [f"next     python run.py do=plan table={names[0]}", "         python run.py do=list"]
     else:
-        answers = [answer for page in pages for answer in page.answers or ()]
+        answers = [answer for page in pages for answer in page.answers]
         told = counts.lines(answers, cells)
         told += [count_beside([page.table for page in pages])] if names == every else []
         lines = [*told, "", *map(str, files)]

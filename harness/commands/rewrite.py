@@ -149,14 +149,10 @@ def keys_of_verb(arguments: Sequence[str]) -> list[str]:
         if not value.strip("[] "):
             raise UsageError(f"{key}= has no value: {key}=a or, where it takes several, {key}=a,b")
         rewritten.append(f"{name}=[{value.strip('[]')}]" if is_list else f"{name}={value}")
-        if key == "model" and not is_row(first := value.split(",")[0]):
+        first = value.split(",")[0]  # which may be a row of a published table, such as `luna_16`
+        if key == "model" and (first in names_in("model") or row_named(first) is None):
             rewritten.append(f"model={first}")
     return rewritten
-
-
-def is_row(name: str) -> bool:
-    """Whether a name is a row of a published table, such as `luna_16`, and not a model."""
-    return name not in names_in("model") and row_named(name) is not None
 
 
 def named_cells(arguments: Sequence[str]) -> list[str]:

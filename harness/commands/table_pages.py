@@ -5,35 +5,16 @@ import os
 import pickle
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     import pandas as pd
 
-    from harness.report.pages.answer import ColumnAnswer
-    from harness.report.pages.evidence import TableEvidence
-    from harness.report.pages.not_run import Waiting
-    from harness.report.plots.file import Plot
-    from harness.report.render.layout import Table
+    from harness.report.pages.evidence import TablePage
     from harness.report.spec.figure import LineFigure
     from harness.report.spec_files import Folders
 
 MANY_TABLES, MANY_CELLS = 10, 500  # from which a further process pays off: it takes seconds to begin
-
-
-class TablePage(NamedTuple):
-    """A table's page, what its columns tell, the plots that the page shows, and the figures of its rows.
-
-    The `answers` of a table without cells are None. `waits`: its columns that lack runs. `evidence`: what
-    claims are judged by.
-    """
-
-    table: "Table"
-    answers: "list[ColumnAnswer] | None"
-    plots: "tuple[Plot, ...]"
-    waits: "Sequence[Waiting]" = ()
-    evidence: "TableEvidence | None" = None
-    figures: "Mapping[str, Plot] | None" = None
 
 
 def table_pages(
@@ -43,7 +24,7 @@ def table_pages(
     conf: "Folders",
     paths: Mapping[str, Any],
     figures: "Sequence[LineFigure]" = (),
-) -> Iterable[TablePage]:
+) -> "Iterable[TablePage]":
     """The pages of these tables, with the plots of those `figures` that are made of their rows.
 
     A further process makes some of them if there are many tables and records.
@@ -60,7 +41,7 @@ def table_pages(
     return divided(functools.partial(_page_of, content), names, workers=1)
 
 
-def _page_of(content: bytes, name: str) -> TablePage:
+def _page_of(content: bytes, name: str) -> "TablePage":
     """`table_page` in any process; `content`: its other arguments, which a process unpickles once."""
     return table_page(name, *_unpickled(content))
 
@@ -80,11 +61,11 @@ def table_page(
     conf: "Folders",
     paths: Mapping[str, Any],
     figures: "Sequence[LineFigure]" = (),
-) -> TablePage:
+) -> "TablePage":
     """The page of a table from the records and measurements, as `report_tables` writes it. Raises UsageError."""
     from harness.report.pages import formulas, measured, settings, tuning
     from harness.report.pages.answer import answers
-    from harness.report.pages.evidence import TableEvidence
+    from harness.report.pages.evidence import TablePage
     from harness.report.pages.not_run import waiting_columns
     from harness.report.pages.pictures import pictures_of
     from harness.report.pages.table import build_table
@@ -104,7 +85,7 @@ def table_page(
         if not isinstance(spec, TableSpec):
             printed = {"settings": settings.page, "formulas": formulas.page, "counts": formulas.counts_page}
             is_measured = spec.kind == "measured"
-            return TablePage(measured.page(spec, measurements) if is_measured else printed[spec.kind](spec), None, ())
+            return TablePage(measured.page(spec, measurements) if is_measured else printed[spec.kind](spec))
         selected = select(cells, spec)
         on_paper_data = functools.partial(paper_data, paths["records"])
         results = group_scores(selected, spec, measurements, {counted.FIELD: counted.count}, on_paper_data)
@@ -118,5 +99,4 @@ def table_page(
         table = build_table(spec, results, pictures, [picture for _, picture in drawn if picture], rates)
     tunings = {name: rows for parts in selected.values() for name, rows in tuned_columns(parts, spec.budget).items()}
     waits = waiting_columns(results)
-    evidence = TableEvidence(table, columns, results, waits, tunings, spec)
-    return TablePage(table, columns, tuple(plot for plot, _ in drawn), waits, evidence, made)
+    return TablePage(table, columns, results, waits, tunings, spec, [plot for plot, _ in drawn], made)

@@ -111,7 +111,8 @@ def requests_of(plan: Plan, begun: Collection[str] = ()) -> list[CellRequest]:
 
 def dependency(first: PlannedCell, weights: Sequence[str]) -> Dependency:
     cell, cfg = first.cell, first.cfg
-    return Dependency(cell.id, str(cell), str(cell.record_path(cfg)), str(cell.folder(cfg)), weights)
+    places = {"record": str(cell.record_path(cfg)), "run_dir": str(cell.folder(cfg))}
+    return Dependency(id=cell.id, name=str(cell), weights=weights, **places)
 
 
 def run_requests(requests: Sequence[CellRequest], plan: Plan, cfg: DictConfig) -> int:

@@ -4,6 +4,7 @@ A causal layer is checked by changes to the future, a cross layer by changes to 
 changes to padding. `step` and `chunk` are compared with `forward`. Shapes: x and context (2, LENGTH, D).
 """
 
+import inspect
 from collections.abc import Callable, Mapping
 from typing import Any
 
@@ -83,17 +84,10 @@ def declared_state(formula: str, layer: Attention, settings: Mapping[str, Any], 
     A setting counts before an attribute of the layer of the same name, unless it is null. Raises UsageError.
     """
     given = {key: value for key, value in settings.items() if value is not None}
-    return evaluate(formula, whole_numbers(layer) | given | {"tokens": tokens})
-
-
-def whole_numbers(layer: Attention) -> dict[str, int]:
-    names = [*vars(layer), *(name for kind in type(layer).__mro__ for name in vars(kind) if not name.startswith("_"))]
-    values = {name: getattr(layer, name, None) for name in names if name in vars(layer) or is_property(layer, name)}
-    return {name: value for name, value in values.items() if type(value) is int}
-
-
-def is_property(layer: Attention, name: str) -> bool:
-    return isinstance(getattr(type(layer), name, None), property)
+    properties = inspect.getmembers_static(type(layer), lambda member: isinstance(member, property))
+    values = {name: getattr(layer, name, None) for name in (*vars(layer), *(name for name, _ in properties))}
+    numbers = {name: value for name, value in values.items() if type(value) is int}
+    return evaluate(formula, numbers | given | {"tokens": tokens})
 
 
 def wrong_state(formula: str, layer: Attention, settings: Mapping[str, Any]) -> str:

@@ -20,6 +20,7 @@ from harness.config.validation import shortened
 from harness.errors import UsageError, agreeing, one_line, shown
 from harness.records import record
 from harness.records.recipe import words_of
+from harness.report.scores.compare_cells import differing
 
 READS = ("do", "record", "paths", "trusted_packages")
 RESULTS = (
@@ -73,12 +74,8 @@ def run_again(cfg: DictConfig, entries: Mapping[str, Any], folder: Path) -> dict
     composed = compose(words, search_path(), shared=recipe)
     cell = cell_of(composed)
     if cell.id != entries["cell"]["id"]:
-        then, now = (
-            flatten({key: part for key, part in config.items() if key != "trainer"})
-            for config in (entries["config"], cell.config)
-        )
-        differing = sorted(key for key in then.keys() | now.keys() if then.get(key) != now.get(key))
-        raise UsageError(f"{shown(cfg.record)}: its recipe is another cell in this clone: {', '.join(differing)[:200]}")
+        keys = ", ".join(differing({**entries["config"], "trainer": {}}, {**cell.config, "trainer": {}}))
+        raise UsageError(f"{shown(cfg.record)}: its recipe is another cell in this clone: {keys[:200]}")
     result = run_cell(CellRequest(cell, composed, words, search_path()))
     file = cell.record_path(composed)
     if not file.exists():

@@ -76,7 +76,7 @@ def closure(target: str, root: Path) -> dict[str, Path]:
     return with_imports(dict([module]), root)
 
 
-def check_class(key: str, target: str, root: Path = ROOT) -> None:
+def check_class(key: str, target: str) -> None:
     """Raises UsageError for a name without a package, and for a class of this project that no file defines.
 
     A cell's identity has only the name of such a class, so that files can move: the cell would be that of the class.
@@ -89,7 +89,7 @@ def check_class(key: str, target: str, root: Path = ROOT) -> None:
         raise UsageError(f"{key}={target}: a class is named with its module: {key}=mypkg.{target}")
     if target.split(".")[0] not in OWN:
         return
-    module_read, file = module_of(target, root) or ("", None)
+    module_read, file = module_of(target, ROOT) or ("", None)
     if file is None or module_read != module:
         raise UsageError(f"{key}={target}: there is no such module")
     classes = {node.name for node in tree_of(file).body if isinstance(node, ast.ClassDef)}

@@ -164,11 +164,6 @@ def labelled(label: str, model: str) -> str:
     return row_name(model) + bracket + rest.replace("model.", "") if start == model else label
 
 
-def typed_name(label: str) -> str:
-    """`Luna-16` -> `luna_16`"""
-    return re.sub(r"[^a-z0-9]+", "_", label.lower()).strip("_")
-
-
 @functools.cache
 def row_named(name: str) -> tuple[str, Mapping[str, Any]] | None:
     """Model and settings of the table row with this typed name; None if no table has it.
@@ -180,7 +175,7 @@ def row_named(name: str) -> tuple[str, Mapping[str, Any]] | None:
         for table, raw in tables()
         if raw.get("kind", "measured") == "measured"  # a table of cells or measurements
         for label, value in (raw.get("rows") or {}).items()
-        if typed_name(label) == name
+        if re.sub(r"[^a-z0-9]+", "_", label.lower()).strip("_") == name  # `luna_16` for `Luna-16`
     ]
     if not meanings:
         return None

@@ -1,5 +1,6 @@
 """The state of a cell, from its record or from the heartbeat and the job of a newer attempt."""
 
+import contextlib
 import os
 from dataclasses import dataclass
 from math import inf
@@ -13,6 +14,7 @@ from harness.records.run_directory import RunDirectory
 from harness.training.process import REQUEUED
 from tasks.regular_files import last_lines
 
+LOG_LINES = 3  # of a job
 UNFINISHED = ("queued", "running", *REQUEUED, "interrupted", "dead")  # states of an attempt without a record
 
 
@@ -76,9 +78,8 @@ def attempt_state(run_folder: Path, queue: Queue) -> CellState | None:
 
 def last_log_lines(run_folder: Path) -> list[str]:
     """The last line of the run's log, and the last lines of its job's log."""
-    job = read_submission(run_folder)
-    try:
-        lines = last_lines(RunDirectory(run_folder).log, 1)
-    except OSError:
-        lines = []
-    return [*lines, *(job.last_log_lines if job else ())]
+    job, lines = read_submission(run_folder), list[str]()
+    for log, count in ((RunDirectory(run_folder).log, 1), (job and job.log, LOG_LINES)):
+        with contextlib.suppress(OSError):
+            lines += last_lines(log, count) if log else []
+    return lines

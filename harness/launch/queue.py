@@ -3,7 +3,6 @@
 import contextlib
 import json
 import socket
-from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from functools import cached_property
 from pathlib import Path
@@ -12,10 +11,9 @@ from harness.records.files import write_atomic
 from harness.records.ownership import MAX_BYTES
 from harness.records.provenance import command_output
 from harness.records.run_directory import JOB
-from tasks.regular_files import last_lines, read_json
+from tasks.regular_files import read_json
 
 SLURM, LOCAL = "slurm", "local"
-LOG_LINES = 3
 GONE = "GONE"  # the state of a job that has left the queue
 
 
@@ -32,12 +30,6 @@ class Submission:
     def write(self, run_folder: Path) -> None:
         # not durable: flushing 500 files takes seconds, and without its file a job that is submitted twice trains once
         write_atomic(run_folder / JOB, json.dumps(asdict(self)), durable=False)
-
-    @property
-    def last_log_lines(self) -> Sequence[str]:
-        with contextlib.suppress(OSError):
-            return last_lines(self.log, LOG_LINES)
-        return ()
 
 
 def read_submission(run_folder: Path) -> Submission | None:

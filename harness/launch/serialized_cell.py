@@ -11,7 +11,6 @@ import json
 import os
 import secrets
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, replace
 from datetime import datetime
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -51,7 +50,10 @@ def write(path: Path, request: CellRequest) -> CellFile:
         "overrides": list(request.overrides),
         "search": [str(Path(folder).absolute()) for folder in request.search],
         "since": request.since,
-        "depends_on": [asdict(with_absolute_paths(dependency)) for dependency in request.depends_on],
+        "depends_on": [
+            first.model_dump() | {"record": absolute_path(first.record), "run_dir": absolute_path(first.run_dir)}
+            for first in request.depends_on
+        ],
         "longest_s": request.longest_s,
         "dependents": [str(Path(path).absolute()) for path in request.dependents],
         "searched": None if request.searched is None else dict(request.searched),
@@ -83,19 +85,11 @@ def content_of(path: Path) -> Any:
     return yaml_files.read(path, follow=False, most_values=yaml_files.MOST_CONFIGURED)
 
 
-class SerializedDependency(StrictModel):
-    id: str
-    name: str
-    record: str
-    run_dir: str
-    weights: TupleOf[str]
-
-
 class SerializedCell(StrictModel):
     overrides: TupleOf[str]
     search: TupleOf[str]
     since: float
-    depends_on: TupleOf[SerializedDependency]
+    depends_on: TupleOf[Dependency]
     longest_s: float | None
     dependents: TupleOf[str]
     searched: SearchEntry | None
@@ -129,8 +123,7 @@ def read(path: Path, typed: Sequence[str] = ()) -> CellRequest:
     except UsageError as error:
         raise UsageError(f"{shown(path)}: {error}") from error
     return CellRequest(
-        cell, cfg, serialized.overrides, serialized.search, serialized.since,
-        [Dependency(**entry.model_dump()) for entry in serialized.depends_on],
+        cell, cfg, serialized.overrides, serialized.search, serialized.since, serialized.depends_on,
         serialized.dependents, serialized.longest_s,
         searched=serialized.searched and serialized.searched.model_dump(),
     )  # fmt: skip
@@ -147,11 +140,6 @@ def check_settings_of_user(cfg: DictConfig, typed: Mapping[str, str]) -> None:
     if unnamed := flatten({"logger": resolved(cfg.logger)}).keys() - typed.keys() - {"logger"}:
         key = min(unnamed)
         raise UsageError(f"{key}: {OWNER}, and conf/logger of this clone, set loggers; type {key}=... to use it")
-
-
-def with_absolute_paths(dependency: Dependency) -> Dependency:
-    record, run_dir = (str(Path(path).absolute()) for path in (dependency.record, dependency.run_dir))
-    return replace(dependency, record=record, run_dir=run_dir, weights=list(dependency.weights))
 
 
 def absolute_path(path: str) -> str:

@@ -137,7 +137,8 @@ def refusal(cfg: DictConfig) -> str | None:
     except UsageError as error:
         return one_line(error)
     except DataError as error:
-        error.command = prepare_command()
+        overrides = [word for word in sys.argv[1:] if not word.startswith(("do=", "hydra/launcher="))]
+        error.command = shlex.join(["python", "run.py", "do=prepare", *overrides])  # it fetches these data
         return one_line(error)
     return None
 
@@ -151,12 +152,6 @@ def check_resources(cfg: DictConfig) -> None:
         )
     if resources.nodes * resources.devices > 1 and max(resources.cells_per_job, resources.at_once) > 1:
         raise UsageError("a cell on several devices takes a job of its own: set resources.cells_per_job=1")
-
-
-def prepare_command() -> str:
-    """The do=prepare command that fetches the data of the typed command."""
-    overrides = [argument for argument in sys.argv[1:] if not argument.startswith(("do=", "hydra/launcher="))]
-    return shlex.join(["python", "run.py", "do=prepare", *overrides])
 
 
 def group_by_resources(requests: Sequence[CellRequest], scheduler: str) -> list[list[CellRequest]]:

@@ -156,19 +156,15 @@ def without_collector() -> Iterator[None]:
 
 def code_version() -> str:
     """A digest of the names, sizes and times of the sources and of the configuration."""
-    sources = [ROOT / package for package in CODE]
-    files = sorted(path for folder in (*sources, *folders()) for path in _walk(folder))
+    walks = map(os.walk, (*(ROOT / package for package in CODE), *folders()))
+    paths = (os.path.join(parent, name) for walk in walks for parent, _, names in walk for name in names)
+    files = sorted(path for path in paths if path.endswith((".py", ".yaml")))
     parts = (sys.version, pydantic.VERSION, files, [_signature(os.stat(path)) for path in files])
     return hashlib.sha256(repr(parts).encode()).hexdigest()
 
 
 def _signature(status: os.stat_result) -> list[int]:
     return [getattr(status, key) for key in SIGNATURE]
-
-
-def _walk(folder: str | os.PathLike[str]) -> Iterator[str]:
-    for parent, _, names in os.walk(folder):
-        yield from (os.path.join(parent, name) for name in names if name.endswith((".py", ".yaml")))
 
 
 def _load(path: Path, code: str) -> Mapping[str, Any]:

@@ -191,6 +191,8 @@ def _row(entries: dict[str, Any]) -> dict[str, Any]:
     metrics = entries["metrics"] if entries["status"] == "done" else None
     point = (metrics or {}).get("last" if row["rule"] == "last" else "best") or {}
     test, hardware = point.get("test") or {}, entries["hardware"]
+    origin = entries["config"]["task"].get("source")
+    cores = f"{hardware['threads']} of {hardware['cores']} cores"
     return row | {
         "variant": variant(entries["config"]),
         "code": row["code"] and " ".join([row["code"], *_kernels(hardware)]),
@@ -205,8 +207,8 @@ def _row(entries: dict[str, Any]) -> dict[str, Any]:
         "baselines": _baselines(entries),
         "core_hours": None if hardware["gpu"] else _hours(entries, hardware["threads"]),
         "gpu_hours": _hours(entries, entries.get("update", {}).get("devices", 1)) if hardware["gpu"] else None,
-        "hardware": hardware["gpu"] or _processor(hardware),
-        "origin": _origin(entries["config"]["task"].get("source"), row["source"]),
+        "hardware": hardware["gpu"] or f"{hardware['cpu']} ({', '.join([cores, *_kernels(hardware)])})",
+        "origin": row["source"] if (origin, row["source"]) == ("slice", "full") else origin,
         "trial": trial_of(entries) if entries["config"]["train"].get("trial") else None,
     }
 
@@ -241,10 +243,6 @@ def _predictions(entries: dict[str, Any]) -> Path | None:
     return path if os.path.lexists(path) else None
 
 
-def _origin(setting: str | None, source: str) -> str | None:
-    return source if (setting, source) == ("slice", "full") else setting
-
-
 def variant(config: dict[str, Any]) -> str:
     """Eight hexadecimal digits, equal for cells that differ only in their seeds."""
     return hashlib.sha256(json.dumps(recipe(config), sort_keys=True).encode()).hexdigest()[:8]
@@ -266,11 +264,6 @@ def differences(configs: Sequence[dict[str, Any]]) -> list[str]:
 def _hours(entries: dict[str, Any], units: int) -> float | None:
     """Wall hours times cores or GPUs; None for a cell that ended before they were known."""
     return None if entries["wall_s"] is None else entries["wall_s"] * units / 3600
-
-
-def _processor(hardware: dict[str, Any]) -> str:
-    parts = [f"{hardware['threads']} of {hardware['cores']} cores", *_kernels(hardware)]
-    return f"{hardware['cpu']} ({', '.join(parts)})"
 
 
 def _kernels(hardware: dict[str, Any]) -> list[str]:

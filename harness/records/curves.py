@@ -107,7 +107,12 @@ def curve_panels(
     by_panel: dict[tuple[str, ...], list[Curve]] = {}
     chances: dict[tuple[str, ...], set[float]] = {}
     for name, folder in sorted(folders.items()):
-        table, parts, entries = metrics_of(folder), run_parts(name), by_name.get(name)
+        parts, entries = run_parts(name), by_name.get(name)
+        try:
+            table = read_metrics(RunDirectory(folder).metrics)
+        except UsageError as error:
+            collect.say_left_out_once(str(error))
+            table = {}
         if entries and entries.get("curve"):
             recorded = [[point[key] for point in entries["curve"]] for key in ("step", "val")]
             if table.get("step") != recorded[0]:
@@ -133,15 +138,6 @@ def curve_panels(
         )
         for key, curves in by_panel.items()
     ]
-
-
-def metrics_of(run_folder: Path) -> dict[str, list[float]]:
-    """As `read_metrics`; a file that cannot be read is named and counts as missing."""
-    try:
-        return read_metrics(RunDirectory(run_folder).metrics)
-    except UsageError as error:
-        collect.say_left_out_once(str(error))
-        return {}
 
 
 def read_metrics(path: Path) -> dict[str, list[float]]:

@@ -60,11 +60,9 @@ def contradictions(
     root: Path, files: Sequence[Path], cache: Cache = NO_CACHE, report: Callable[[int], object] = lambda number: None
 ) -> list[Problems]:
     """What the rules of `harness.records.evidence` find for each of these records, whose parts are valid."""
-    return cache.results("evidence", root, files, _contradictions, _predictions, report)
-
-
-def _predictions(file: Path) -> tuple[str]:
-    return (str(predictions.path_of(file)),)
+    return cache.results(
+        "evidence", root, files, _contradictions, lambda file: [str(predictions.path_of(file))], report
+    )
 
 
 def _contradictions(file: Path) -> Problems:

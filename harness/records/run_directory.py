@@ -20,7 +20,7 @@ import io
 import json
 import shutil
 from collections.abc import Callable, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -90,12 +90,6 @@ class RunDirectory:
         begun = self.last_attempt()
         return any(map(has_temporaries, self.folders)) or (begun is not None and not begun.ended)
 
-    def release(self) -> None:
-        self.ownership.release()
-
-    def write_heartbeat(self, state: str, *, step: int, steps: int, force: bool = False) -> None:
-        self.ownership.beat(state, step=step, steps=steps, force=force)
-
     @property
     def has_checkpoint(self) -> bool:
         return self.last.is_file() or self.previous.is_file()
@@ -113,20 +107,17 @@ class RunDirectory:
         shutil.rmtree(self.checkpoints, ignore_errors=True)
         self.checkpoints.mkdir(parents=True, exist_ok=True)
 
-    def begin(self, since: float) -> None:
-        self._write_attempt(BegunAttempt(since, ended=False))
+    def begin(self, since: float, *, ended: bool = False) -> None:
+        """Note the request of an attempt. `ended`: the attempt has left its record."""
+        write_atomic(self.path / ATTEMPT, json.dumps({"since": since, "ended": ended}))
 
     def end(self, since: float) -> None:
-        """The attempt has left its record."""
-        self._write_attempt(BegunAttempt(since, ended=True))
+        self.begin(since, ended=True)
 
     def forget_previous(self) -> None:
         """Delete what was kept in case of damage or a kill: the previous checkpoint and weights, and written texts."""
         for path in (self.previous, self.previous_best, *self.path.glob(WRITTEN)):
             path.unlink(missing_ok=True)
-
-    def _write_attempt(self, attempt: BegunAttempt) -> None:
-        write_atomic(self.path / ATTEMPT, json.dumps(asdict(attempt)))
 
     def last_attempt(self) -> BegunAttempt | None:
         """None without a valid `attempt.json`."""

@@ -4,7 +4,6 @@ A new field is declared here and filled in by `harness.training.attempt.Attempt.
 `Column` that the frame of records has it, `KNOWN_WHEN_DONE` that only an unfinished cell may have null there.
 """
 
-import re
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from datetime import datetime
@@ -40,15 +39,7 @@ def columns(model: type[StrictModel], path: tuple[str, ...] = ()) -> Iterator[tu
 
 def matching(description: str, pattern: str) -> Any:
     """The type of a string that matches a pattern; messages name it by the description."""
-
-    match = re.compile(pattern).fullmatch
-
-    def check(text: str) -> str:
-        if not match(text):
-            raise ValueError(f"{shortened(text)} is not {description}")
-        return text
-
-    return Annotated[str, AfterValidator(check)]
+    return Annotated[str, Field(pattern=described(description, f"^(?:{pattern})$"))]
 
 
 def check_time(text: str) -> str:
@@ -59,14 +50,13 @@ def check_time(text: str) -> str:
     return text
 
 
-# pydantic's own pattern: a record has many digests
-Hex = Annotated[str, Field(pattern=described("hexadecimal digits", "^[0-9a-f]+$"))]
+Hex = matching("hexadecimal digits", "[0-9a-f]+")
 Status = Literal["done", "failed", "oom", "nan", "timeout", "preempted"]
 STATUSES = get_args(Status)
 Name = matching("a name", r"\w[\w.+-]{0,59}")
 TaskName = matching("the name of a task", r"\w[\w.+-]{0,59}(/\w[\w.+-]{0,59}){0,2}")
 PartName = matching("a name", r"\w[\w.+-]{0,59}(/\w[\w.+-]{0,59}){0,2}")
-FileName = matching("the name of a file beside the record", r"\w[^/\0]{0,199}")
+FileName = matching("the name of a file beside the record", r"\w[^/\x00]{0,199}")
 Label = Annotated[str, Field(min_length=1, max_length=120)]
 DataSource = matching("full | slice:<name> | synthetic | unknown", "full|slice:.{1,120}|synthetic|unknown")
 Time = Annotated[str, AfterValidator(check_time)]

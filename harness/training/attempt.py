@@ -204,7 +204,7 @@ class Attempt:
 
     def _prepare_data(self, progress: Progress) -> None:
         task = self.built.task
-        self.run_dir.write_heartbeat("preparing data", step=0, steps=self.cfg.train.max_steps, force=True)
+        self.run_dir.ownership.beat("preparing data", step=0, steps=self.cfg.train.max_steps, force=True)
         task.prepare(progress)
         self.data = task.load()
         require_same_files(self.cell, self.cfg)
@@ -254,7 +254,7 @@ class Attempt:
     def _interrupted(self, number: int) -> Interrupted:
         step, steps, state = self.trainer.global_step, self.cfg.train.max_steps, process.stop_status(number)
         if self.trainer.is_global_zero:
-            self.run_dir.write_heartbeat(state, step=step, steps=steps, force=True)
+            self.run_dir.ownership.beat(state, step=step, steps=steps, force=True)
         name = signal.Signals(number).name
         message = f"stopped by {name} at step {step} of {steps}, saved; the same command (without rerun=all) resumes it"
         return Interrupted(message, number, state)
@@ -284,7 +284,9 @@ class Attempt:
         results["curve"] = state.curve(self.built.task.metric)
         if self.cfg.train.trial:
             return self.entries("done") | results
-        evaluations = {"test": self._test(chosen)}
+        test = self._pass_over("test")  # the only one
+        chosen["test"], self.predictions["test"] = test.values(), test.scores
+        evaluations = {"test": test.entry()}
         if rule is not Rule.last_mean and state.last["step"] == chosen["step"]:
             state.last["test"] = chosen["test"]
         for final in self.final_evaluations:
@@ -308,13 +310,6 @@ class Attempt:
         size, memory = self.cfg.train.eval_batch_size, self.callback.peak_memory
         return evaluate(self.trainer, self.module, self.built.task.split(split), size, peak_memory=memory)
 
-    def _test(self, chosen: dict[str, Any]) -> dict[str, Any]:
-        """The only pass over the test split; its metrics are added to the chosen point."""
-        evaluation = self._pass_over("test")
-        chosen["test"] = evaluation.values()
-        self.predictions["test"] = evaluation.scores
-        return evaluation.entry()
-
     def measure_baselines(self, progress: Progress) -> None:
         """Score the simple predictors of the task, unless an earlier cell did. A failure does not fail the cell."""
         task, size = self.built.task, self.cfg.train.eval_batch_size
@@ -325,7 +320,7 @@ class Attempt:
 
     def _final_evaluation(self, final: FinalEvaluation, weights: str, progress: Progress) -> dict[str, Any]:
         """The record's entry of a further pass. A pass that fails is a value of the record. `weights`: their digest."""
-        self.run_dir.write_heartbeat(
+        self.run_dir.ownership.beat(
             f"evaluating {final.name}", step=self.trainer.global_step, steps=self.cfg.train.max_steps
         )
         size, memory = final.batch_size or self.cfg.train.eval_batch_size, self.callback.peak_memory

@@ -141,7 +141,7 @@ class TrainingCallback(Callback):
             self.stop_signal.number = signal.SIGTERM
         trainer.should_stop |= stop or self.out_of_patience
         if trainer.is_global_zero:
-            self.run_dir.write_heartbeat("running", step=step, steps=max_steps)
+            self.run_dir.ownership.beat("running", step=step, steps=max_steps)
             if step % READ_LOSS_EVERY == 0:
                 self._loss_text = f"loss {float(module.loss):.4f}"
             self.progress.update("train", step, max_steps, self._loss_text)

@@ -240,7 +240,12 @@ def gathered(parts: list[tuple[int, dict[str, Tensor]]]) -> dict[str, np.ndarray
 
 
 def as_arrays(parts: list[tuple[int, dict[str, Tensor]]]) -> Scored:
-    return [(start, {name: as_array(values) for name, values in scores.items()}) for start, scores in parts]
+    """16-bit floats, which NumPy lacks or adds up badly, become float32."""
+    half = (torch.bfloat16, torch.float16)
+    return [
+        (start, {name: (x.float() if x.dtype in half else x).detach().cpu().numpy() for name, x in scores.items()})
+        for start, scores in parts
+    ]
 
 
 def in_order(parts: Scored) -> dict[str, np.ndarray]:
@@ -255,8 +260,3 @@ def gather(value: Any) -> list[Any]:
     values = [None] * torch.distributed.get_world_size()
     torch.distributed.all_gather_object(values, value)
     return values
-
-
-def as_array(values: Tensor) -> np.ndarray:
-    values = values.detach().cpu()
-    return (values.float() if values.dtype in (torch.bfloat16, torch.float16) else values).numpy()

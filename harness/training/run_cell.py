@@ -120,7 +120,7 @@ def _run_cell(request: CellRequest) -> CellResult:
         earlier = earlier_attempt(request, run_dir, record_path)  # another process may have finished the cell meanwhile
         return earlier_result(request, record_path, earlier) or _run(attempt, request, earlier, build_error)
     finally:
-        run_dir.release()
+        run_dir.ownership.release()
 
 
 @dataclass(frozen=True)
@@ -169,7 +169,7 @@ def settle(run_dir: RunDirectory, record_path: Path) -> None:
         if run_dir.acquire():
             if (begun := run_dir.last_attempt()) and not run_dir.has_checkpoint:
                 run_dir.end(begun.since)
-            run_dir.release()
+            run_dir.ownership.release()
 
 
 def earlier_result(request: CellRequest, path: Path, earlier: EarlierAttempt) -> CellResult | None:
@@ -254,8 +254,7 @@ def _run(
                     return _record_failure(attempt, request, refusal, started, stop.state)
             return CellResult(str(cell), stop.state, exit_status(stop.number), detail)
         except (DataError, UsageError) as error:
-            run_dir.write_heartbeat("refused", step=0, steps=0, force=True)
-            return CellResult(str(cell), "refused", 2, explained(error, attempt.cfg))
+            return _without_record(attempt, "refused", 0, 2, explained(error, attempt.cfg))
         except OwnershipLostError as lost:
             return CellResult(str(cell), "running", 1, str(lost))
         except Exception as error:
@@ -274,12 +273,13 @@ def _run(
                 predictions.remove(record_path)
             record.write(without_secrets(entries), record_path)
             run_dir.end(request.since)
-        except record.RecordError as error:
-            return _record_refused(attempt, error)
+        except record.RecordError as error:  # what the task gave is no record: a corrected task may test the weights
+            kept = f"the trained weights are kept ({run_dir.last}); after a correction the same command tests them"
+            return _without_record(attempt, "refused", attempt.cfg.train.max_steps, 2, f"{error}; {kept}")
         except OSError as error:
             return _storage_failed(attempt, error)
         run_dir.forget_previous()
-        run_dir.write_heartbeat("done", step=entries["steps"], steps=entries["steps"], force=True)
+        run_dir.ownership.beat("done", step=entries["steps"], steps=entries["steps"], force=True)
         if not (attempt.cfg.train.trial or request.searched):
             with rare_garbage_collection():  # it imports scikit-learn
                 attempt.measure_baselines(progress)
@@ -287,19 +287,15 @@ def _run(
 
 
 def _storage_failed(attempt: "Attempt", error: Exception) -> CellResult:
-    """The result if files cannot be written: no record; the last checkpoint and an earlier record are untouched."""
+    """The result if files cannot be written; the last checkpoint and an earlier record are untouched."""
     last = attempt.start.state.get("last") or {"step": 0}
-    steps = attempt.cfg.train.max_steps
-    attempt.run_dir.write_heartbeat("interrupted", step=last["step"], steps=steps, force=True)
-    return CellResult(str(attempt.cell), "interrupted", 1, not_written(error))
+    return _without_record(attempt, "interrupted", last["step"], 1, not_written(error))
 
 
-def _record_refused(attempt: "Attempt", error: record.RecordError) -> CellResult:
-    """The result if what the task gave is no record: the trained weights stay, for a corrected task to test."""
-    steps = attempt.cfg.train.max_steps
-    attempt.run_dir.write_heartbeat("refused", step=steps, steps=steps, force=True)
-    kept = f"the trained weights are kept ({attempt.run_dir.last}); after a correction the same command tests them"
-    return CellResult(str(attempt.cell), "refused", 2, f"{error}; {kept}")
+def _without_record(attempt: "Attempt", state: str, step: int, code: int, detail: str) -> CellResult:
+    """The result of an attempt that leaves no record."""
+    attempt.run_dir.ownership.beat(state, step=step, steps=attempt.cfg.train.max_steps, force=True)
+    return CellResult(str(attempt.cell), state, code, detail)
 
 
 def not_written(error: Exception) -> str:
@@ -334,7 +330,7 @@ def _record_failure(
         run_dir.end(request.since)
     except OSError as full:
         return _storage_failed(attempt, full)
-    run_dir.write_heartbeat(status, step=entries["steps"], steps=attempt.cfg.train.max_steps, force=True)
+    run_dir.ownership.beat(status, step=entries["steps"], steps=attempt.cfg.train.max_steps, force=True)
     detail = f"{name}: {message[:200]} · {run_dir.error} · rerun=failed tries again"
     return CellResult(str(attempt.cell), status, 1, detail)
 

@@ -18,10 +18,11 @@ from harness.records.listing import record_files
 from tests.drills.files import place
 from tests.drills.kills import damage
 from tests.drills.records import mutate
-from tests.drills.runs import CELL, Drills
+from tests.drills.runs import Drills
+from tests.helpers.cells import SAVED_OFTEN
 
 LIMIT_S = 25.0
-SIZES = [word for word in CELL if word.startswith(("budget=", "trainer=", "resources.", "train."))]
+SIZES = [word for word in SAVED_OFTEN if word.startswith(("budget=", "trainer=", "resources.", "train."))]
 TABLE = {
     "title": "x", "ledger": None, "protocol": "skyformer", "control": "no_mixing", "reference": "no_mixing",
     "seeds": [1], "chance": True, "rows": {"a": {"model": "no_mixing"}},

@@ -22,12 +22,8 @@ from harness.records import record
 from harness.records.ownership import DEAD_AFTER_S
 from harness.records.provenance import resident_mb
 from harness.training.run_cell import run_cell
-from tests.helpers.cells import request_of
+from tests.helpers.cells import SAVED_OFTEN, request_of
 
-CELL = (
-    *("model=latte", "task=lra/listops", "budget=smoke", "trainer=cpu", "resources.cpus=1", "train.max_steps=24"),
-    *("train.eval_every=6", "checkpoint.every_steps=4"),
-)
 LIMIT_S = 60.0 + DEAD_AFTER_S  # a damaged heartbeat may name another host, whose run is watched for DEAD_AFTER_S
 MEMORY_BYTES = 3 * 2**30  # what a run may take beyond the memory that it began with
 GOOD, BAD = ("exact", "refused"), ("LOST", "WRONG", "STUCK")
@@ -66,7 +62,7 @@ class Drills:
         self.number += 1
         self.workspace = self.folder / f"{self.number}"
         typed = [f"paths.{name}={self.workspace / name}" for name in ("outputs", "records")]
-        self.typed = [*CELL, *typed, f"paths.data={self.folder / 'data'}"]
+        self.typed = [*SAVED_OFTEN, *typed, f"paths.data={self.folder / 'data'}"]
         self.cfg = compose(self.typed)
         self.cell = cell_of(self.cfg)
         self.record_path, self.run_folder = self.cell.record_path(self.cfg), self.cell.folder(self.cfg)

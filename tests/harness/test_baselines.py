@@ -134,8 +134,8 @@ def test_the_page_of_all_columns_counts_the_rows_above_the_strongest_predictor(t
     means = sorted(score.estimate.mean for score in column.group.scores if score.by_seed)
     strongest = Score("baseline: k-NN", "", {1: (means[0] + means[1]) / 2}, {})
     beaten = replace(column, group=replace(column.group, strongest=strongest))
-    lines = columns.page([("lavo/t11", [beaten, column])]).splitlines()
-    first, second = (line for line in lines if line.startswith("| [lavo/t11]"))
+    (page,) = columns.pages([("lavo/t11", [beaten, column])], tmp_path).values()
+    first, second = (line for line in page.splitlines() if line.startswith("| [lavo/t11]"))
     assert len(means) > 1 and first.endswith(f"| {len(means) - 1} of {len(means)} |") and "k-NN" in first
     assert second.endswith("| – | – |") and "fewer than two rows have 3 seeds" in second
     assert columns.pages([("llp/t6", ())], tmp_path) == {}, "a table without runs makes no page"

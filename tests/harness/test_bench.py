@@ -24,7 +24,7 @@ from harness.errors import UsageError
 from harness.progress import Progress
 from harness.records.measurements import load_measurements
 from harness.report.pages import bench_tables
-from harness.report.plots.costs import plots, write_report
+from harness.report.plots.costs import measurement_plot, write_report
 from harness.report.scores.measurements import measured_for
 from harness.report.spec.measured import Run
 from harness.report.spec_files import load_table
@@ -76,9 +76,9 @@ def test_a_measurement_is_a_file_a_page_and_a_picture(bench, tmp_path, capsys):
     for suffix in ("png", "pdf"):
         assert (tmp_path / "figures" / "bench" / f"{measured['name']}.{suffix}").stat().st_size > 1000
     drawn = load_measurements(tmp_path / "bench")
-    assert [plot.stale() for plot in plots(drawn, tmp_path / "figures")] == [[]]
+    assert measurement_plot(*drawn.values(), tmp_path / "figures").stale() == []
     drawn[measured["name"]]["points"][0]["ms"] += 1
-    (plot,) = plots(drawn, tmp_path / "figures")
+    plot = measurement_plot(*drawn.values(), tmp_path / "figures")
     assert len(plot.stale()) == 2, "pictures of other numbers"
     assert "Forward and backward" in capsys.readouterr().out
     for point in points:  # a logarithmic axis shows no call without further memory, and no extrapolated one

@@ -3,6 +3,7 @@
 import json
 import re
 import shlex
+from functools import partial
 
 import pytest
 from helpers import pages as golden
@@ -17,7 +18,7 @@ from harness.records.collect import frame, load_records
 from harness.records.record import read, write
 from harness.report.pages import leaderboard, table
 from harness.report.pages.answer import answers
-from harness.report.pages.evidence import Evidence, TableEvidence
+from harness.report.pages.evidence import Evidence, TablePage
 from harness.report.render import markdown
 from harness.report.render.layout import Block, Card, Section, Table, TableEntry
 from harness.report.scores import groups, select
@@ -37,7 +38,7 @@ def paths(tmp_path):
 
 def written(paths, page, records=()):
     """(text of the page, its cards, the JSON of all records)."""
-    (file,) = cards.write({page.name: cards.page_of(page)}, records, {}, paths)
+    (file,) = cards.write({page.name: partial(markdown.render, page)}, records, {}, paths)
     text = (paths["site"] / "lavo/t11.md").read_text(encoding="utf-8")
     shown = json.loads((paths["site"] / "lavo/t11.json").read_text(encoding="utf-8"))
     return text, shown, json.loads(file.read_text(encoding="utf-8"))
@@ -140,7 +141,7 @@ def evidence_of(tmp_path, text):
     cells = frame(records)
     results = groups.group_scores(select.select(cells, spec), spec)
     page = table.build_table(spec, results)
-    return Evidence({"own": TableEvidence(page, answers(results), results, (), {}, spec)}, cells)
+    return Evidence({"own": TablePage(page, answers(results), results, (), {}, spec)}, cells)
 
 
 def test_every_entry_follows_from_the_records_and_what_is_missing_is_a_dash(tmp_path):

@@ -54,11 +54,11 @@ class Attempt:
 
     def beat(self, state, *, held=False, at=0.0):
         self.folder.acquire()
-        self.folder.write_heartbeat(state, step=3, steps=12, force=True)
+        self.folder.ownership.beat(state, step=3, steps=12, force=True)
         path = self.folder.path / "heartbeat.json"
         path.write_text(json.dumps(json.loads(path.read_text()) | {"time": self.now - at}))
         if not held:
-            self.folder.release()
+            self.folder.ownership.release()
 
     def record(self, status, at=0.0):
         self.path.write_text(json.dumps({"status": status}))
@@ -70,7 +70,7 @@ def attempt(tmp_path, monkeypatch):
     monkeypatch.setattr(record, "validate", lambda entries: None)  # records here hold only their status
     attempt = Attempt(tmp_path)
     yield attempt
-    attempt.folder.release()
+    attempt.folder.ownership.release()
 
 
 GOES_ON, NOT_BEGUN = "the same command resumes it", "before its run began"
@@ -221,7 +221,8 @@ def waiting(done, path):
     """A cell that cannot run: its dependency has no record."""
     cfg = serialized_cell.read(*done).cfg
     cfg.seed, cfg.paths.records = 9, str(path.parent / "none")
-    missing = Dependency("0" * 16, "another cell", str(path.parent / "none.json"), str(path.parent / "none"), ())
+    places = {"record": str(path.parent / "none.json"), "run_dir": str(path.parent / "none")}
+    missing = Dependency(id="0" * 16, name="another cell", **places)
     return serialized_cell.write(path, request_of(cfg, depends_on=[missing]))
 
 

@@ -8,7 +8,7 @@ from helpers.searched import GRID, RECIPE, TABLE_SPEC, records, runs, trials
 from harness.records.collect import frame
 from harness.report.pages import agreement, columns, findings, leaderboard, table
 from harness.report.pages.answer import answers
-from harness.report.pages.evidence import Evidence, TableEvidence
+from harness.report.pages.evidence import Evidence, TablePage
 from harness.report.pages.headline import headline
 from harness.report.render import markdown
 from harness.report.scores import groups, select, tuning
@@ -85,7 +85,7 @@ def test_a_row_whose_search_did_not_end_well_is_marked_and_has_no_verdict_on_any
     assert line.endswith(f" {markdown.escape(mark)} |")
     assert columns.line_of("own", answer)[4] == "2", "of three rows"
 
-    evidence = Evidence({"own": TableEvidence(page, [answer], results, (), tunings, TABLE_SPEC)}, cells)
+    evidence = Evidence({"own": TablePage(page, [answer], results, (), tunings, TABLE_SPEC)}, cells)
     compared = Compared(name="c", text="t", table="own", column="ListOps", row="LAVO", rivals=["softmax"])
     assert findings.reply(compared, evidence).verdict is Verdict.UNKNOWN
     asked = Leaders(name="q", text="t", table="own", column="ListOps")

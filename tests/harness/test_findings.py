@@ -16,7 +16,7 @@ from harness.errors import UsageError
 from harness.records.collect import frame
 from harness.report.pages import counts, findings, table
 from harness.report.pages.answer import answers
-from harness.report.pages.evidence import Evidence, TableEvidence, cannot_say
+from harness.report.pages.evidence import Evidence, TablePage, cannot_say
 from harness.report.pages.not_run import waiting_columns
 from harness.report.scores import groups, select
 from harness.report.scores.judge import Verdict
@@ -63,7 +63,7 @@ def evidence_of(tmp_path, scores, far=None, search="false", count=5):
     selected = select.select(cells, spec)
     results = groups.group_scores(selected, spec)
     made = table.build_table(spec, results)
-    of_table = TableEvidence(made, answers(results), results, waiting_columns(results), {}, spec)
+    of_table = TablePage(made, answers(results), results, waiting_columns(results), {}, spec)
     return Evidence({"own": of_table}, cells)
 
 
@@ -199,11 +199,10 @@ HOSTILE = "<b>x</b>](y)\n# z\n| a | b | \u202e \x1b[2J"
 
 
 @pytest.mark.parametrize("key", ["title", "text", "paper", "source", "column"])
-def test_the_text_of_a_claim_is_no_markup(tmp_path, monkeypatch, key):
-    monkeypatch.setattr(findings, "reply", lambda *_: cannot_say("no run"))
+def test_the_text_of_a_claim_is_no_markup(key):
     claim = asked("compared", **({"row": "LAVO", "rivals": ("window",), "title": "T", "paper": "p"} | {key: HOSTILE}))
     nothing = Evidence({}, frame([]))
-    text = findings.page(findings.replies_to([claim], nothing), {}, "tables", nothing)
+    text = findings.page([(claim, cannot_say("no run"))], {}, "tables", nothing)
     assert "<b>" not in text and "\n# z" not in text and "\n| a |" not in text and "&lt;b&gt;" in text
     assert text.replace("\n", "").isprintable()
 
@@ -227,7 +226,7 @@ def test_a_hostile_claim_is_shown_as_text_or_refused_in_a_short_line(spread, tmp
             content = {"kind": kind} | OF_KIND[kind] | {key: value}
             (tmp_path / "finding" / "evil.yaml").write_text(yaml_files.text_of(content), encoding="utf-8")
             try:
-                replies = findings.replies_to(load_asked((tmp_path,)), evidence)
+                replies = [(claim, findings.reply(claim, evidence)) for claim in load_asked((tmp_path,))]
                 assert "swordfish" not in findings.page(replies, {}, "tables", evidence)
             except UsageError as error:
                 refused += 1
@@ -239,7 +238,7 @@ def test_every_claim_of_the_clone_names_what_is_there():
     """Without a record, each is answered, and none with a verdict."""
     specs = {name: load_table(name, CONF, PAPER) for name in available(CONF)}
     tables = {
-        name: TableEvidence(pages.build(spec, []), spec=spec)
+        name: TablePage(pages.build(spec, []), spec=spec)
         for name, spec in specs.items()
         if isinstance(spec, TableSpec) and name in {"frontier", "probes", "lavo/t11", "luna/t1"}
     }

@@ -124,7 +124,8 @@ def test_weights_and_an_exported_folder_are_read_only_as_files(cell, places, tmp
 
 def test_a_dependency_whose_record_is_no_file_is_one_line(places, tmp_path):
     os.mkfifo(tmp_path / "other.json")
-    dependency = Dependency("0" * 16, "another cell", str(tmp_path / "other.json"), str(tmp_path))
+    record = str(tmp_path / "other.json")
+    dependency = Dependency(id="0" * 16, name="another cell", record=record, run_dir=str(tmp_path))
     result = run_cell(request_of(compose([*CELL, *places]), depends_on=[dependency]))
     assert (result.state, result.code) == ("waiting", 2) and "depends on another cell, which is not" in result.detail
 

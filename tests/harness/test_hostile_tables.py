@@ -20,8 +20,8 @@ from harness.records.collect import frame
 from harness.report.spec.expressions import evaluate
 from harness.report.spec_files import load_figure, load_table, named_errors
 
-CASES = [("table", kind, name) for kind, name in TABLES_OF_KIND.items()]
-CASES += [("figure", kind, name) for kind, name in FIGURES_OF_KIND.items()]
+OF_KIND = {"table": TABLES_OF_KIND, "figure": FIGURES_OF_KIND}
+CASES = [(group, kind, name) for group, names in OF_KIND.items() for kind, name in names.items()]
 SECONDS = 20  # processor time; imports of libraries, on a busy machine, are a part of it
 QUICK = 3
 SECRET = "swordfish"
@@ -84,7 +84,7 @@ def test_many_values_at_many_keys_are_rendered_or_one_line(conf, group, kind, na
 
 VISIBLE = ("rows", "Transformer - Full Attention", "visible")
 ATTENTION = "columns.attention_steps"
-CHANGES = {
+TABLES = {
     "a formula of 100,000 signs": ("formulas", VISIBLE, "-" * 10**5 + "1", "rows."),
     "a formula of nested signs": ("formulas", VISIBLE, "(" * 120 + ")" * 120, "rows."),
     "a power of powers": ("counts", ("columns", "attention_steps", "formula"), "((9**16)**16)**16", ATTENTION),
@@ -98,16 +98,6 @@ CHANGES = {
     "other tables elsewhere": ("cells", ("elsewhere",), ["../secret"], "there is no table '../secret'"),
     "modes that are a number": ("measured", ("runs", "recompute", "set"), {"bench.mode": 7}, "runs.recompute: set"),
 }  # fmt: skip
-
-
-@pytest.mark.parametrize("name", CHANGES)
-def test_a_hostile_table_is_one_line_with_file_and_key(conf, name):
-    kind, key, value, says = CHANGES[name]
-    conf.put("table/evil.yaml", with_value(committed("table", TABLES_OF_KIND[kind]), key, value))
-    line = conf.report("table")
-    assert "table/evil.yaml: " in line and says in line and len(line) < 1500
-
-
 RUN = {"what": "train", "lengths": [64]}
 FIGURES = {
     "400 runs": ("measured", ("runs",), {f"r{n}": RUN for n in range(400)}, "panels"),
@@ -117,15 +107,17 @@ FIGURES = {
     "another key": ("lines", ("point",), {}, "point: unknown key; did you mean 'points'"),
     "another kind": ("pending", ("kind",), ["a"], "kind: there is no ['a']"),
 }  # fmt: skip
+HOSTILE = {"table": TABLES, "figure": FIGURES}
 
 
-@pytest.mark.parametrize("name", FIGURES)
-def test_a_hostile_figure_is_one_line_with_file_and_key(conf, name):
-    kind, key, value, says = FIGURES[name]
-    conf.put("figure/evil.yaml", with_value(committed("figure", FIGURES_OF_KIND[kind]), key, value))
+@pytest.mark.parametrize(("group", "name"), [(group, name) for group, changes in HOSTILE.items() for name in changes])
+def test_a_hostile_table_or_figure_is_one_line_with_file_and_key(conf, group, name):
+    kind, key, value, says = HOSTILE[group][name]
+    conf.put(f"{group}/evil.yaml", with_value(committed(group, OF_KIND[group][kind]), key, value))
     began = time.process_time()
-    line = conf.report("figure")
-    assert "figure/evil.yaml: " in line and says in line and len(line) < 1500 and time.process_time() - began < SECONDS
+    line = conf.report(group)
+    assert f"{group}/evil.yaml: " in line and says in line and len(line) < 1500
+    assert time.process_time() - began < SECONDS
 
 
 def test_a_table_of_100_000_cells_is_refused_before_a_cell_is_composed(conf, monkeypatch):

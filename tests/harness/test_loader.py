@@ -1,7 +1,10 @@
+from types import SimpleNamespace
+
 import pytest
 import torch
 
-from harness.training.batches.loader import TrainLoader, sequential_indices
+from harness.errors import UsageError
+from harness.training.batches.loader import TrainLoader, micro_batches, sequential_indices
 
 
 class Numbers:
@@ -25,7 +28,7 @@ def drain(stream):
 
 def test_epochs_differ_by_the_seed_and_a_batch_may_straddle_them():
     def seen(seed):
-        return joined(drain(TrainLoader(Numbers(10), steps=5, batch_size=4, micro_batch_size=4, seed=seed)))
+        return joined(drain(TrainLoader(Numbers(10), steps=5, micro_batches=1, micro_batch_size=4, seed=seed)))
 
     assert sorted(seen(1)[:10]) == sorted(seen(1)[10:]) == list(range(10)), "every example once in an epoch"
     assert seen(1)[:10] != seen(1)[10:] and seen(3) == seen(3) != seen(4)
@@ -34,7 +37,7 @@ def test_epochs_differ_by_the_seed_and_a_batch_may_straddle_them():
 @pytest.mark.parametrize(("stop", "before", "after"), [(5, 4, 2), (13, 1, 4)])
 def test_a_restored_stream_goes_on_with_the_next_examples(stop, before, after):
     def fresh(micro):
-        return TrainLoader(Numbers(10), steps=20, batch_size=4, micro_batch_size=micro, seed=7)
+        return TrainLoader(Numbers(10), steps=20, micro_batches=4 // micro, micro_batch_size=micro, seed=7)
 
     first, second = fresh(before), fresh(after)
     steps = iter(first)
@@ -46,22 +49,19 @@ def test_a_restored_stream_goes_on_with_the_next_examples(stop, before, after):
 
 @pytest.mark.parametrize(("micro", "world"), [(8, 1), (4, 2), (1, 4)])
 def test_an_update_holds_the_same_examples_however_it_is_shared(micro, world):
-    whole = drain(TrainLoader(Numbers(30), steps=6, batch_size=8, micro_batch_size=8, seed=2))
-    ranks = [
-        drain(
-            TrainLoader(Numbers(30), steps=6, batch_size=8, micro_batch_size=micro, seed=2, rank=rank, world_size=world)
-        )
-        for rank in range(world)
-    ]
+    whole = drain(TrainLoader(Numbers(30), steps=6, micro_batches=1, micro_batch_size=8, seed=2))
     per_update = 8 // (micro * world)
+    how = {"steps": 6, "micro_batches": per_update, "micro_batch_size": micro, "seed": 2, "world_size": world}
+    ranks = [drain(TrainLoader(Numbers(30), rank=rank, **how)) for rank in range(world)]
     for step, expected in enumerate(whole):
         parts = [batch for rank in ranks for batch in rank[step * per_update : (step + 1) * per_update]]
         assert sorted(joined(parts)) == sorted(expected)
 
 
-def test_a_batch_that_cannot_be_shared_is_refused():
-    with pytest.raises(ValueError, match="batch_size 10"):
-        TrainLoader(Numbers(30), steps=1, batch_size=10, micro_batch_size=4, seed=0)
+@pytest.mark.parametrize(("size", "world", "says"), [(4, 1, "batch_size=4 on 1 device$"), (None, 3, "evenly by 3 dev")])
+def test_a_batch_that_cannot_be_shared_is_refused(size, world, says):
+    with pytest.raises(UsageError, match=f"train.batch_size=10 .*{says}"):
+        micro_batches(SimpleNamespace(batch_size=10, micro_batch_size=size, batch_tokens=None), world)
 
 
 @pytest.mark.parametrize("world", [1, 2, 3])

@@ -67,25 +67,19 @@ def with_settings(place, settings):
     return table
 
 
-@pytest.mark.parametrize(("place", "settings"), [
-    ("row", {"trusted_packages": ["setuptools"], "+model.x": {"_target_": EVIL, "cmd": ["true"]}}),
-    ("column", {"paths.records": "/elsewhere"}),
-])  # fmt: skip
-def test_a_table_trusts_nothing_and_moves_no_folder(place, settings):
-    cfg = compose(CELL)
-    cfg.table = with_settings(place, settings)
-    with pytest.raises(UsageError, match=r"latte, lra/listops: set: .*only the command line and conf/local set it"):
-        expand_all([Command(cfg, tuple(CELL))])
+ROW = {"trusted_packages": ["setuptools"], "+model.x": {"_target_": EVIL, "cmd": ["true"]}}
 
 
-@pytest.mark.parametrize("entry", [
-    f"trusted_packages=[setuptools] +model.x={{_target_:{EVIL},cmd:[true]}}",
-    {"cell": "seed=2 paths.records=/elsewhere", "weights": ["layers"]},
+@pytest.mark.parametrize(("key", "value", "where"), [
+    ("table", with_settings("row", ROW), "latte, lra/listops: set: "),
+    ("table", with_settings("column", {"paths.records": "/elsewhere"}), "latte, lra/listops: set: "),
+    ("depends_on", [f"trusted_packages=[setuptools] +model.x={{_target_:{EVIL},cmd:[true]}}"], "depends_on of latte "),
+    ("depends_on", [{"cell": "seed=2 paths.records=/elsewhere", "weights": ["layers"]}], "depends_on of latte "),
 ])  # fmt: skip
-def test_depends_on_trusts_nothing_and_moves_no_folder(entry):
+def test_a_table_or_depends_on_trusts_nothing_and_moves_no_folder(key, value, where):
     cfg = compose(CELL)
-    cfg.depends_on = [entry]
-    with pytest.raises(UsageError, match=r"depends_on of latte .*only the command line and conf/local set it"):
+    cfg[key] = value
+    with pytest.raises(UsageError, match=rf"{where}.*only the command line and conf/local set it"):
         expand_all([Command(cfg, tuple(CELL))])
 
 

@@ -98,7 +98,7 @@ def test_one_owner_at_a_time(tmp_path):
     other.start()
     assert answer.get(timeout=60) is False
     other.join()
-    mine.release()
+    mine.ownership.release()
     assert RunDirectory(tmp_path / "run").acquire()
 
 
@@ -106,19 +106,19 @@ def test_a_heartbeat_is_alive_only_while_the_folder_is_held(tmp_path):
     run = RunDirectory(tmp_path / "run")
     assert ownership.read_heartbeat(run.path) is None
     run.acquire()
-    run.write_heartbeat("running", step=3, steps=9)
+    run.ownership.beat("running", step=3, steps=9)
     assert ownership.read_heartbeat(run.path)["alive"] and ownership.read_heartbeat(run.path)["step"] == 3
-    run.release()
+    run.ownership.release()
     assert not ownership.read_heartbeat(run.path)["alive"]
 
 
 def test_beats_are_few_unless_forced(tmp_path):
     run = RunDirectory(tmp_path / "run")
     run.acquire()
-    run.write_heartbeat("running", step=1, steps=9)
-    run.write_heartbeat("running", step=2, steps=9)
+    run.ownership.beat("running", step=1, steps=9)
+    run.ownership.beat("running", step=2, steps=9)
     assert ownership.read_heartbeat(run.path)["step"] == 1
-    run.write_heartbeat("done", step=9, steps=9, force=True)
+    run.ownership.beat("done", step=9, steps=9, force=True)
     assert ownership.read_heartbeat(run.path)["step"] == 9
 
 

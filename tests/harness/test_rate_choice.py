@@ -23,24 +23,32 @@ def decided(losses, *, error=None, search=SEARCH, by="loss"):
     return [pair for pair in pairs if pair not in known], choice and (choice.rate, len(choice.scores), choice.on_edge)
 
 
-def test_the_choice_waits_for_all_rates():
-    assert decided({}) == ([(0.33, 101), (1, 101), (3.3, 101)], None)
-    assert decided({0.33: 2.0, 1: 1.0}) == ([(3.3, 101)], None)
-    assert decided({0.33: 2.0, 1: 1.0, 3.3: 1.5}) == ([], (1, 3, False))
-
-
-def test_a_grid_whose_best_rate_is_at_an_end_grows_there_once():
-    losses = {0.33: 3.0, 1: 2.0, 3.3: 1.0}
-    assert decided(losses) == ([(10.9, 101)], None)
-    assert decided(losses | {10.9: 2.0}) == ([], (3.3, 4, False))
-    assert decided(losses | {10.9: 0.5}) == ([], (10.9, 4, True))
-    assert decided({0.33: 1.0, 1: 2.0, 3.3: 3.0, 0.109: 4.0}) == ([], (0.33, 4, False))
-
-
-def test_of_equal_losses_the_rate_nearest_to_the_recipe_is_chosen_so_that_a_plateau_has_no_edge():
-    assert decided({0.33: 2.009, 1: 2.005, 3.3: 2.0}) == ([], (1, 3, False))
-    assert decided({0.33: 3.0, 1: 2.5, 3.3: 1.0, 10.9: 0.996}) == ([], (3.3, 4, False))
-    assert decided({0.33: 3.0, 1: 2.0, 3.3: 1.0, 10.9: 0.9}) == ([], (10.9, 4, True))
+@pytest.mark.parametrize(
+    "losses, missing, choice",
+    [
+        # it waits for all rates
+        ({}, [0.33, 1, 3.3], None),
+        ({0.33: 2.0, 1: 1.0}, [3.3], None),
+        ({0.33: 2.0, 1: 1.0, 3.3: 1.5}, [], (1, 3, False)),
+        # a grid whose best rate is at an end grows there, once
+        ({0.33: 3.0, 1: 2.0, 3.3: 1.0}, [10.9], None),
+        ({0.33: 3.0, 1: 2.0, 3.3: 1.0, 10.9: 2.0}, [], (3.3, 4, False)),
+        ({0.33: 3.0, 1: 2.0, 3.3: 1.0, 10.9: 0.5}, [], (10.9, 4, True)),
+        ({0.33: 1.0, 1: 2.0, 3.3: 3.0, 0.109: 4.0}, [], (0.33, 4, False)),
+        # of equal losses the rate nearest to the recipe's is chosen, so that a plateau has no edge
+        ({0.33: 2.009, 1: 2.005, 3.3: 2.0}, [], (1, 3, False)),
+        ({0.33: 3.0, 1: 2.5, 3.3: 1.0, 10.9: 0.996}, [], (3.3, 4, False)),
+        ({0.33: 3.0, 1: 2.0, 3.3: 1.0, 10.9: 0.9}, [], (10.9, 4, True)),
+        # losses of a solved task are equal
+        ({0.33: 0.009, 1: 0.004, 3.3: 0.0001}, [], (1, 3, False)),
+        ({0.33: 0.3, 1: 0.2, 3.3: 0.0001, 10.9: 0.005}, [], (3.3, 4, False)),
+        # a failed trial is never chosen; if all failed, the row shows how its runs end
+        ({0.33: 9.0, 1: None, 3.3: None, 0.109: None}, [], (0.33, 4, False)),
+        ({0.33: None, 1: None, 3.3: None}, [], (1, 3, False)),
+    ],
+)
+def test_the_rate_with_the_least_loss_is_chosen(losses, missing, choice):
+    assert decided(losses) == ([(rate, 101) for rate in missing], choice)
 
 
 @pytest.mark.parametrize("former", [{10: 0.01}, {0.1: 0.01}, {0.5: 0.01}, {(1, 7): 0.01, (3.3, 7): 9.0}, {10.9: 0.01},
@@ -65,17 +73,8 @@ def test_near_a_tie_further_seeds_of_the_two_best_rates_decide_by_their_median(e
     assert decided(losses | dict.fromkeys(ties), error=error) == ([(0.109, 101)], None), "0.33 is the best that is left"
 
 
-def test_losses_of_a_solved_task_are_equal_and_take_the_rate_nearest_to_the_recipe():
-    assert decided({0.33: 0.009, 1: 0.004, 3.3: 0.0001}) == ([], (1, 3, False))
-    assert decided({0.33: 0.3, 1: 0.2, 3.3: 0.0001, 10.9: 0.005}) == ([], (3.3, 4, False))
-    assert decided({0.33: 9e-3, 1: 4e-3, 3.3: 1e-4, 10.9: 1.0}, by="mse")[1][0] == 3.3, (
-        "another metric has no such loss"
-    )
-
-
-def test_a_failed_trial_is_never_chosen():
-    assert decided({0.33: 9.0, 1: None, 3.3: None, 0.109: None}) == ([], (0.33, 4, False))
-    assert decided({0.33: None, 1: None, 3.3: None}) == ([], (1, 3, False)), "the row shows how its runs end"
+def test_only_a_loss_can_be_solved():
+    assert decided({0.33: 9e-3, 1: 4e-3, 3.3: 1e-4, 10.9: 1.0}, by="mse")[1][0] == 3.3
 
 
 def test_a_trial_is_read_by_its_loss_or_else_by_its_metric():

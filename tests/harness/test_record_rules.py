@@ -3,6 +3,7 @@
 import copy
 import json
 import random
+import re
 from types import SimpleNamespace
 
 import pytest
@@ -36,22 +37,19 @@ def fitted(entries):
     return entries | {"cell": entries["cell"] | {"id": identity(config)}}
 
 
-@pytest.mark.parametrize("name", sorted({*RELABELLED, "another id"}))
+def contradicting(real, name):
+    CONTRADICTIONS[name](entries := record.load_json(real), random.Random(1))
+    return entries
+
+
+@pytest.mark.parametrize("name", sorted(CONTRADICTIONS))
 def test_a_contradiction_is_found(real, name):
-    entries = copy.deepcopy(record.load_json(real))
-    record.validate(entries)
-    CONTRADICTIONS[name](entries, random.Random(1))
+    """Even if the id fits, unless all else agrees."""
+    record.validate(record.load_json(real))
+    entries = contradicting(real, name)
     with pytest.raises(RecordError) as error:
-        record.validate(entries)
+        record.validate(entries if name in (*RELABELLED, "another id") else fitted(entries))
     assert "\n" not in str(error.value) and ": " in str(error.value)
-
-
-@pytest.mark.parametrize("name", sorted(set(CONTRADICTIONS) - set(RELABELLED) - {"another id"}))
-def test_a_contradiction_is_found_even_if_the_id_fits(real, name):
-    entries = copy.deepcopy(record.load_json(real))
-    CONTRADICTIONS[name](entries, random.Random(1))
-    with pytest.raises(RecordError):
-        record.validate(fitted(entries))
 
 
 @pytest.mark.parametrize(("budget", "source", "wrong"), [
@@ -66,11 +64,9 @@ def test_generated_data_of_the_published_sizes_are_full(budget, source, wrong):
 
 def test_every_rule_is_broken_by_one_of_them(real):
     broken = set()
-    for change in CONTRADICTIONS.values():
-        entries = copy.deepcopy(record.load_json(real))
-        change(entries, random.Random(1))
+    for name in CONTRADICTIONS:
         try:
-            parsed = record.parsed(entries)
+            parsed = record.parsed(contradicting(real, name))
         except RecordError:
             continue
         broken |= {rule.__name__ for rule in checks.RULES if list(rule(parsed))}
@@ -80,8 +76,7 @@ def test_every_rule_is_broken_by_one_of_them(real):
 @pytest.mark.parametrize("name", RELABELLED)
 def test_a_record_relabelled_as_a_whole_is_in_no_column_of_the_paper(real, tmp_path, capsys, name):
     """Names, configuration and id agree, but the recipe with these names is another one."""
-    entries = copy.deepcopy(record.load_json(real))
-    CONTRADICTIONS[name](entries, random.Random(1))
+    entries = contradicting(real, name)
     CONTRADICTIONS["another budget"](entries, random.Random(1))
     entries["data"]["source"] = "synthetic"
     entries = fitted(entries)
@@ -154,7 +149,7 @@ def checked(folder, capsys):
 def test_the_verb_finds_nothing_wrong_with_a_run(real, capsys):
     folder = real.parents[4]
     status, said = checked(folder, capsys)
-    assert status == 0 and said == f"1 records, {check.rules()} rules: no problem\n"
+    assert status == 0 and re.fullmatch(r"1 records, \d+ rules: no problem\n", said)
 
 
 @pytest.mark.parametrize(

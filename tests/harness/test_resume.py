@@ -52,28 +52,24 @@ def undisturbed(folder, *settings):
     return folder
 
 
-@pytest.mark.parametrize(("rule", "micro", "steps"), [("best_val", 16, (1, 4, 6, 12)), ("last", 4, (6,))])
-def test_a_stopped_run_is_resumed_exactly(tmp_path, monkeypatch, whole, rule, micro, steps):
-    """SIGTERM at steps with and without an evaluation and at the last, with and without accumulated gradients."""
-    settings = [f"train.select.rule={rule}", f"train.micro_batch_size={micro}"]
+TRANSLATION = ["task=mt/wmt14_ende", "protocol=luna", "model=luna", "model.slots=4", "train.batch_tokens=900"]
+
+
+@pytest.mark.parametrize(
+    ("steps", "settings"),
+    [
+        # with and without an evaluation and at the last step, with and without accumulated gradients
+        ((1, 4, 6, 12), ["train.select.rule=best_val", "train.micro_batch_size=16"]),
+        ((6,), ["train.select.rule=last", "train.micro_batch_size=4"]),
+        ((6,), ["model=s5", "protocol=s5"]),  # batch norm, and a parameter group beside the first
+        ((6,), ["task=forecasting/etth1"]),  # Informer draws its sample of keys anew
+        # Apollo and weights to average, in the middle of an epoch of updates by tokens
+        pytest.param((6,), TRANSLATION, marks=pytest.mark.slow),
+    ],
+    ids=["best", "last", "running means", "random draws", "translation"],
+)
+def test_a_stopped_run_is_resumed_exactly(tmp_path, monkeypatch, whole, steps, settings):
     check_stopped_run(tmp_path, monkeypatch, whole, steps, *settings)
-
-
-def test_running_means_and_own_rates_are_resumed_too(tmp_path, monkeypatch, whole):
-    """S5's recipe: batch norm, and a parameter group beside the first."""
-    check_stopped_run(tmp_path, monkeypatch, whole, (6,), "model=s5", "protocol=s5")
-
-
-def test_random_draws_of_a_step_are_resumed_too(tmp_path, monkeypatch, whole):
-    """Informer draws its sample of keys anew."""
-    check_stopped_run(tmp_path, monkeypatch, whole, (6,), "task=forecasting/etth1")
-
-
-@pytest.mark.slow
-def test_apollo_and_weights_to_average_are_resumed_too(tmp_path, monkeypatch, whole):
-    """Luna's translation, in the middle of an epoch of updates by tokens."""
-    translation = ["task=mt/wmt14_ende", "protocol=luna", "model=luna", "model.slots=4", "train.batch_tokens=900"]
-    check_stopped_run(tmp_path, monkeypatch, whole, (6,), *translation)
 
 
 def check_stopped_run(tmp_path, monkeypatch, whole, steps, *settings):

@@ -30,18 +30,18 @@ def test_from_nothing_to_done_and_again(places, capsys):
 
     folder = RunDirectory(cell.folder(cfg))
     folder.acquire()
-    folder.write_heartbeat("running", step=3, steps=12)
+    folder.ownership.beat("running", step=3, steps=12)
     assert "running" in line(cfg, cell, capsys)
-    folder.release()
+    folder.ownership.release()
     folder.append_log("train 3/12")
     assert "dead" in (dead := line(cfg, cell, capsys)) and "step 3/12" in dead
 
     run_cell(request_of(cfg))
     assert "done" in line(cfg, cell, capsys)
     folder.acquire()
-    folder.write_heartbeat("running", step=5, steps=12, force=True)
+    folder.ownership.beat("running", step=5, steps=12, force=True)
     assert "running" in line(cfg, cell, capsys), "a second run is under way, whatever the first one left"
-    folder.release()
+    folder.ownership.release()
 
 
 def test_a_failure_shows_what_went_wrong(places, capsys, monkeypatch):
@@ -63,8 +63,8 @@ def test_names_narrow_it(places, capsys):
         cfg = compose([f"model={model}", "budget=smoke", "trainer=cpu", *places])
         folder = RunDirectory(cell_of(cfg).folder(cfg))
         folder.acquire()
-        folder.write_heartbeat("running", step=3, steps=12)
-        folder.release()
+        folder.ownership.beat("running", step=3, steps=12)
+        folder.ownership.release()
 
     def shown(*typed):
         """The models of the table's lines."""
@@ -87,8 +87,8 @@ def many(places, tmp_path, monkeypatch):
         cfg.seed = seed
         folder = RunDirectory(cell_of(cfg).folder(cfg))
         folder.acquire()
-        folder.write_heartbeat("interrupted" if seed % 2 else "running", step=3, steps=12, force=True)
-        folder.release()
+        folder.ownership.beat("interrupted" if seed % 2 else "running", step=3, steps=12, force=True)
+        folder.ownership.release()
         for path in folder.path.iterdir():
             os.utime(path, (now - 60 * (60 - seed), now - 60 * (60 - seed)))
 

@@ -10,6 +10,10 @@ from harness.training.run_cell import CellRequest
 
 EXAMPLES = 40  # validation and test each: a whole batch and a part of one
 TRAINED = 128  # from which every simple predictor can be fitted
+SAVED_OFTEN = (  # a cell to be disturbed
+    *("model=latte", "task=lra/listops", "budget=smoke", "trainer=cpu", "resources.cpus=1", "train.max_steps=24"),
+    *("train.eval_every=6", "checkpoint.every_steps=4"),
+)
 
 
 def shorten(cfg: DictConfig) -> None:

@@ -114,24 +114,22 @@ SETTINGS = [
 REFUSED = [*hostile_targets(), *hostile_texts(), *SETTINGS]
 
 
-def scaled(*path: str, by: float) -> Callable[[dict[str, Any], random.Random], None]:
+def set_to(*path: str, new: Callable[[Any], Any]) -> Callable[[dict[str, Any], random.Random], None]:
     def change(entries: dict[str, Any], dice: random.Random) -> None:
         node = entries
         for key in path[:-1]:
             node = node[key]
-        node[path[-1]] = type(node[path[-1]])(node[path[-1]] * by) if by != -1 else -abs(node[path[-1]]) - 1
+        node[path[-1]] = new(node.get(path[-1]))
 
     return change
+
+
+def scaled(*path: str, by: float) -> Callable[[dict[str, Any], random.Random], None]:
+    return set_to(*path, new=lambda old: type(old)(old * by) if by != -1 else -abs(old) - 1)
 
 
 def replaced(*path: str, value: Any) -> Callable[[dict[str, Any], random.Random], None]:
-    def change(entries: dict[str, Any], dice: random.Random) -> None:
-        node = entries
-        for key in path[:-1]:
-            node = node[key]
-        node[path[-1]] = value
-
-    return change
+    return set_to(*path, new=lambda _: value)
 
 
 def relabelled(**settings: Any) -> Callable[[dict[str, Any], random.Random], None]:

@@ -15,13 +15,7 @@ from harness.records import record
 from harness.records.run_directory import RunDirectory
 from harness.training.callback import TrainingCallback
 from harness.training.run_cell import run_cell
-from tests.helpers.cells import request_of
-
-CELL = (
-    *("model=latte", "task=lra/listops", "budget=smoke", "trainer=cpu", "resources.cpus=1", "train.max_steps=24"),
-    *("train.eval_every=6", "checkpoint.every_steps=4"),
-)
-
+from tests.helpers.cells import SAVED_OFTEN, request_of
 
 _KEPT = tempfile.TemporaryDirectory()  # run folders of killed cells, which several tests resume
 
@@ -37,7 +31,7 @@ class Run:
     places: list[str]
 
     def config(self, *typed: str) -> Any:
-        return compose([*CELL, *self.places, *typed])
+        return compose([*SAVED_OFTEN, *self.places, *typed])
 
     def __call__(self, *typed: str) -> Any:
         return run_cell(request_of(self.config(*typed)))

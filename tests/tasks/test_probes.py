@@ -129,7 +129,7 @@ def settings_of(task):
 
 def test_a_resumed_run_reads_on_where_it_stopped(task):
     """The position in the stream is all that is saved: examples are generated again by their numbers."""
-    how = {"steps": 6, "batch_size": 8, "micro_batch_size": 8, "seed": 3}
+    how = {"steps": 6, "micro_batches": 1, "micro_batch_size": 8, "seed": 3}
     whole = list(TrainLoader(task.split("train"), **how))
     first = TrainLoader(task.split("train"), **how)
     begun = list(itertools.islice(first, 4))

@@ -16,7 +16,7 @@ from harness.report.scores.solved import SOLVED
 from harness.report.scores.tuning import why_no_verdict
 from harness.report.spec.finding import Asked, Compared, Kept, Leaders
 from harness.report.stats.grouping import grouped
-from harness.report.stats.seeds import p_value
+from harness.report.stats.seeds import p_text
 
 WORST_FIRST = (Verdict.FAILS, Verdict.UNKNOWN, Verdict.HOLDS)
 
@@ -108,13 +108,7 @@ def _pair_facts(judged: Judged, group: Group) -> Iterator[str]:
             interval = f" ± {pair.half_width:.{resolved.decimals}f}" if pair.half_width else ", equal for all seeds"
             how = f"95 % interval, {pair.pairing if pair.pairing == UNPAIRED else f'paired by {pair.pairing}'}"
         difference = f"{ours} minus {theirs}: {resolved.signed(pair.difference)}{interval}{unit}"
-        yield f"{difference} ({how}; n = {pair.seeds} seeds; {_p(p)}{within})."
-
-
-def _p(p: float) -> str:
-    """`p = 0.03`, `p < 0.001`"""
-    text = p_value(p)
-    return f"p {text}" if text.startswith("<") else f"p = {text}"
+        yield f"{difference} ({how}; n = {pair.seeds} seeds; {p_text(p)}{within})."
 
 
 REPLIES: dict[type[Asked], Callable[..., Reply]] = {

@@ -23,17 +23,12 @@ NONE = "–"
 Entry = tuple[str, Sequence[ColumnAnswer]]  # name of a table, its answered columns
 
 
-def page(tables: Sequence[Entry]) -> str:
-    """Markdown."""
-    rows = [line_of(name, answer) for name, answers in tables for answer in answers]
-    return document(
-        "All columns: control, resolution, strongest baseline", [*grid(HEADER, rows, "lllrrrrlr"), "", INTRODUCTION]
-    )
-
-
 def pages(tables: Sequence[Entry], folder: Path) -> dict[Path, str]:
     """{path: Markdown}; none if no column was run."""
-    return {folder / "columns.md": page(tables)} if any(answers for _, answers in tables) else {}
+    if not (rows := [line_of(name, answer) for name, answers in tables for answer in answers]):
+        return {}
+    lines = [*grid(HEADER, rows, "lllrrrrlr"), "", INTRODUCTION]
+    return {folder / "columns.md": document("All columns: control, resolution, strongest baseline", lines)}
 
 
 def line_of(name: str, answer: ColumnAnswer) -> list[str]:

@@ -3,6 +3,7 @@
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
+from typing import Any
 
 from harness.config.table_rows import row_name
 from harness.config.validation import shortened
@@ -25,8 +26,12 @@ SHOWN_RATES = 6  # rows whose rates stand in a line
 
 
 @dataclass(frozen=True)
-class TableEvidence:
-    """`tunings`: column -> row -> the rate that its search chose. A table without cells has a page alone."""
+class TablePage:
+    """A table's page, what its columns tell and what claims on them are judged by. One without cells has a page alone.
+
+    `waits`: columns that lack runs. `tunings`: column -> row -> the rate that its search chose. `plots`: each
+    `harness.report.plots.file.Plot` that the page shows; `figures`: by name, those of its rows.
+    """
 
     table: Table
     answers: Sequence[ColumnAnswer] = ()
@@ -34,6 +39,8 @@ class TableEvidence:
     waits: Sequence[Waiting] = ()
     tunings: Mapping[str, Mapping[str, Tuning]] = field(default_factory=dict)
     spec: TableSpec | None = None
+    plots: Sequence[Any] = ()
+    figures: Mapping[str, Any] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -55,11 +62,7 @@ class Reply:
 
 
 class NoRunError(Exception):
-    """A column has no answer yet; `reply` says why."""
-
-    def __init__(self, reply: Reply):
-        super().__init__(reply.text)
-        self.reply = reply
+    """A column has no answer yet; the only argument is the Reply that says why."""
 
 
 def cannot_say(why: str, facts: Iterable[str] = (), stated: str = "", regime: str = "") -> Reply:
@@ -71,7 +74,7 @@ def cannot_say(why: str, facts: Iterable[str] = (), stated: str = "", regime: st
 class Evidence:
     """`tables`: by name. `cells`: the frame of all records."""
 
-    tables: Mapping[str, TableEvidence]
+    tables: Mapping[str, TablePage]
     cells: Cells
 
     @cached_property
@@ -97,13 +100,10 @@ class Evidence:
             (answer.group.column, answer.group.budget): answer for answer in self.tables[asked.table].answers[::-1]
         }
         if (column, spec.budget) not in answers:
-            raise NoRunError(self._no_run(asked, column))
+            waits = self.tables[asked.table].waits
+            why = next((f" ({wait.why})" for wait in waits if wait.column == column and wait.why), "")
+            raise NoRunError(cannot_say(f"no run yet in {asked.table}, {column}{why}"))
         return answers[column, spec.budget]
-
-    def _no_run(self, asked: Asked, name: str) -> Reply:
-        """Why a column has no answer yet."""
-        why = next((wait.why for wait in self.tables[asked.table].waits if wait.column == name and wait.why), "")
-        return cannot_say(f"no run yet in {asked.table}, {name}" + (f" ({why})" if why else ""))
 
     def require_rows(self, asked: Asked, rows: Sequence[str]) -> None:
         """Raises UsageError for a row that the table lacks; one of `every` model may be named by its model."""

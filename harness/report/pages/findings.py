@@ -32,16 +32,12 @@ DECIDED = (Verdict.HOLDS, Verdict.FAILS)
 Replies = Sequence[tuple[Asked, Reply]]
 
 
-def replies_to(asked: Sequence[Asked], evidence: Evidence) -> list[tuple[Asked, Reply]]:
-    return [(claim, reply(claim, evidence)) for claim in asked]
-
-
 def reply(asked: Asked, evidence: Evidence) -> Reply:
     """Raises UsageError, with the file of the claim or question, for a table, row or column that is not there."""
     try:
         return claims.REPLIES[type(asked)](asked, evidence)
     except NoRunError as error:
-        return error.reply
+        return error.args[0]
     except UsageError as error:
         raise UsageError(f"conf/finding/{asked.name}.yaml: {error}") from error
 

@@ -10,7 +10,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from harness.config.places import CONF
 from harness.report.pages.answer import ColumnAnswer
 from harness.report.pages.entries import EMPTY, card_of, short_entry
-from harness.report.pages.evidence import SEARCHED, Evidence, TableEvidence
+from harness.report.pages.evidence import SEARCHED, Evidence, TablePage
 from harness.report.pages.grids import PREDICTOR
 from harness.report.pages.notes import RECIPE, signs_line
 from harness.report.render.layout import Block, Picture, TableEntry
@@ -40,7 +40,7 @@ def boards(evidence: Evidence) -> list[Board]:
     return [(table.spec, board(evidence, table), table.table.plots) for table in tables if table.answers]
 
 
-def board(evidence: Evidence, table: TableEvidence) -> Block:
+def board(evidence: Evidence, table: TablePage) -> Block:
     """Row by row: name, id, the shown scores, the costs, parameters and learning rate."""
     spec = table.spec
     at_budget = [answer for answer in table.answers[::-1] if answer.group.budget == spec.budget]
@@ -77,7 +77,7 @@ def board(evidence: Evidence, table: TableEvidence) -> Block:
     return Block(spec.leaderboard, header, rows, "ll" + "r" * (len(header) - 2), lines=lines)
 
 
-def _costs(table: TableEvidence) -> dict[str, Group]:
+def _costs(table: TablePage) -> dict[str, Group]:
     """The measured columns of costs in the order of the table."""
     costs: dict[str, Group] = {}
     for group in (group for result in table.results for group in result.measured):

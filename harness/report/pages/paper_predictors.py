@@ -119,7 +119,10 @@ def _list_row(each: Standing) -> list[str]:
     group = each.group
     parts = list(group.parts.values()) or [group]
     data, fits = _data(group), [part.fits.get(part.strongest.row, {}) for part in parts]
-    names = dict.fromkeys(baseline_name(part.strongest.row) + _mark(part) for part in parts)
+    names = {}
+    for part in parts:
+        is_chosen = is_validated(part.fits, part.strongest.row, part.paper_data.metric)
+        names[baseline_name(part.strongest.row) + ("" if is_chosen else ON_TEST)] = None
     return [
         group.resolved.heading,
         ", ".join(names),
@@ -130,11 +133,6 @@ def _list_row(each: Standing) -> list[str]:
         each.share,
         "; ".join(dict.fromkeys(one.name for one in data)),
     ]
-
-
-def _mark(group: Group) -> str:
-    metric = group.paper_data.metric
-    return "" if is_validated(group.fits, group.strongest.row, metric) else ON_TEST
 
 
 def _data(group: Group) -> list[PaperData]:

@@ -13,7 +13,7 @@ from harness.report.render.layout import Table
 from harness.report.render.terminal import BLOCKS, plain, show_block, show_line
 from harness.report.render.words import counted
 from harness.report.scores.comparison import BASELINE
-from harness.report.stats.seeds import p_value
+from harness.report.stats.seeds import p_text
 
 BAR = 16  # characters of the largest value
 
@@ -48,8 +48,7 @@ def show_bars(column: ColumnAnswer, cells: Cells, console: Console) -> None:
         pair = tests.pair(score.key, tests.best) if tests.best else None
         verdict = "" if pair is None else f"not told apart from {names[tests.best]}"
         if pair is not None and pair.is_resolved:
-            p = p_value(pair.p_all)
-            verdict = f"behind {names[tests.best]} (p {p if p[0] == '<' else f'= {p}'})"
+            verdict = f"behind {names[tests.best]} ({p_text(pair.p_all)})"
         if score is group.strongest:
             verdict = "simple predictor"
         number = score.number(column.decimals)

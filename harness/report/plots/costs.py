@@ -136,11 +136,6 @@ def measurement_data(measured: Measurement) -> dict[str, Any]:
     return _drawn(setting, panels or [_cost_panel("", "", "", [], [f"Nothing was measured at two sizes: {setting}."])])
 
 
-def plots(measurements: Measurements, figures: Path) -> list[Plot]:
-    """The picture of every measurement."""
-    return [measurement_plot(measured, figures) for measured in measurements.values()]
-
-
 def measurement_plot(measured: Measurement, figures: Path) -> Plot:
     paths = tuple(figures / "bench" / f"{measured['name']}.{suffix}" for suffix in SUFFIXES)
     return Plot(measurement_data(measured), draw, paths, dpi=150)

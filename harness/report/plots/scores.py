@@ -43,13 +43,10 @@ def data(title: str, answers: Sequence[ColumnAnswer]) -> dict[str, Any]:
     left_out = sum(answer.tests.rows > 1 for answer in answers) - len(columns)
     alike = f" · columns not drawn, which repeat another: {left_out}" if left_out else ""
     subtitle = f"{title} · {listed(list(dict.fromkeys(answer.group.where for answer in columns)))}{alike} · {KEY}"
-    return {"title": _title(columns[0]), "subtitle": subtitle, "panels": [_panel_data(answer) for answer in columns]}
-
-
-def _title(answer: ColumnAnswer) -> str:
-    """Who leads, and whether a simple predictor is ahead of all rows."""
-    behind = answer.group.strongest is not None and not answer.rows_ahead
-    return f"{answer.short.rstrip('.')}; {answer.baseline()}" if behind else answer.short.rstrip(".")
+    first, title = columns[0], columns[0].short.rstrip(".")
+    if first.group.strongest is not None and not first.rows_ahead:
+        title += f"; {first.baseline()}"
+    return {"title": title, "subtitle": subtitle, "panels": [_panel_data(answer) for answer in columns]}
 
 
 def _panel_data(answer: ColumnAnswer) -> dict[str, Any]:

@@ -22,13 +22,11 @@ import yaml
 from harness.config.compose import CONF
 
 if TYPE_CHECKING:
-    from matplotlib import axes, figure, text, transforms
+    from matplotlib import axes, figure
 
 # matplotlib takes a second to import, and most commands draw nothing
 Axes: TypeAlias = "axes.Axes"
 Figure: TypeAlias = "figure.Figure"
-Text: TypeAlias = "text.Text"
-Bbox: TypeAlias = "transforms.Bbox"
 Panel = Mapping[str, Any]
 Look = dict[str, str]  # colour, marker and dash, as matplotlib names them
 
@@ -158,11 +156,11 @@ def titles(topic: str, panels: Sequence[Panel]) -> dict[str, str]:
     return {"title": message or topic, "subtitle": "\n".join(lines)}
 
 
-def draw_notes(axis: Axes, lines: Sequence[str], width: int, below: float = 32) -> None:
-    """Lines below an axis, whose ticks and label take `below` points."""
+def draw_notes(axis: Axes, lines: Sequence[str], width: int) -> None:
+    """Lines below an axis, whose ticks and label take 32 points."""
     offset = {"xycoords": "axes fraction", "textcoords": "offset points"}
     text = wrapped("\n".join(lines), width)
-    axis.annotate(text, (0, 0), (0, -below), fontsize=6.5, color=SOFT, va="top", annotation_clip=False, **offset)
+    axis.annotate(text, (0, 0), (0, -32), fontsize=6.5, color=SOFT, va="top", annotation_clip=False, **offset)
 
 
 def wrapped(text: str, width: int) -> str:

@@ -13,7 +13,7 @@ task (`block:` in `conf/table/`). Scores of different tasks, metrics or data are
 import json
 import os
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 from pathlib import Path
 from typing import Any
 
@@ -34,8 +34,6 @@ from harness.report.stats.seeds import MIN_SEEDS, estimate
 UNSET = "(not set)"  # the value of a setting that a configuration lacks
 PathName = str | os.PathLike[str]
 ScoreName = tuple[str, str]  # evaluation, metric
-COPIED = ("id", "task", "status", "metric", "higher_is_better", "score", "n_test", "fingerprint", "finished")
-COPIED += ("code", "leak", "config")
 
 
 @dataclass(frozen=True)
@@ -107,6 +105,10 @@ class CellComparison:
     no_seeds: str
     block: int = 1
 
+    @property
+    def different(self) -> list[Difference]:
+        return [difference for difference in self.differences if not difference.is_equal]
+
 
 def compare_cells(a: PathName, b: PathName, records_root: PathName, cache: Cache = NO_CACHE) -> CellComparison:
     """Compare two cells, each named by six or more digits of its id, its run (as do=status), its record or run folder.
@@ -166,12 +168,8 @@ def block_of(task: str) -> int:
 
 def _compared(entries: dict[str, Any]) -> ComparedCell:
     (row,) = frame([entries]).to_dict("records")
-    return ComparedCell(
-        name=str(Cell(row["id"], entries["config"])),
-        file=entries["file"],
-        scores=_scores(row),
-        **{key: row[key] for key in COPIED},
-    )
+    row |= {"name": str(Cell(row["id"], entries["config"])), "file": entries["file"], "scores": _scores(row)}
+    return ComparedCell(**{entry.name: row[entry.name] for entry in fields(ComparedCell)})
 
 
 def _scores(cell: Mapping[str, Any]) -> dict[ScoreName, tuple[float, int]]:

@@ -7,9 +7,6 @@ import functools
 from collections.abc import Sequence
 
 from harness.config.compose import compose, search_path
-from harness.config.overrides import to_overrides
-from harness.config.table_rows import PAPER, cell_settings
-from harness.config.untrusted import check_shared
 from harness.errors import UsageError
 from harness.report.scores.scores import Score
 from harness.report.spec.parts import UNITS
@@ -27,26 +24,19 @@ def count(spec: TableSpec, column: str, rows: Sequence[str]) -> tuple[list[Score
     scores, notes, unit = [], [], UNITS.get(spec.unit_of(column), 1)
     for row in (row for row in rows if spec.has(row, column)):
         try:
-            total = parameters(spec, column, row)
+            total = _total(spec.rows[row].model, spec.paper_recipe(row, column), tuple(search_path()))
             scores.append(Score(row, "", {0: total / unit}, {}, parameters=total, counted=True))
         except UsageError as error:
             notes.append(f"{row}: not counted: {error}.")
     return scores, (*([COUNTED] if scores else ()), *notes)
 
 
-def parameters(spec: TableSpec, column: str, row: str) -> int:
-    """Raises UsageError for a row that is no model here, or whose model cannot be built."""
-    of_column, of_row = spec.columns[column], spec.rows[row]
-    settings = to_overrides(cell_settings(of_row, of_column.set, PAPER))
-    check_shared(settings, f"{row}, {column}: set")
-    protocol = of_column.protocol or of_row.protocol
-    recipe = (f"task={of_column.task}", f"protocol={protocol}", "budget=paper", *settings)
-    return _total(of_row.model, recipe, tuple(search_path()))
-
-
 @functools.cache
 def _total(model: str, recipe: tuple[str, ...], search: tuple[str, ...]) -> int:
-    """Counted once per process and recipe; `search`: the folders from which the recipe is composed."""
+    """Counted once per process and recipe; `search`: the folders from which the recipe is composed.
+
+    Raises UsageError for a model that is not there or cannot be built.
+    """
     from harness.config.build import on_meta  # torch takes seconds to import
 
     return on_meta(compose((f"model={model}", *recipe), search, shared=recipe)).parameters()["total"]

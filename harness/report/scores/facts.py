@@ -20,8 +20,12 @@ def run_facts(spec: TableSpec, columns: Iterable[Cells]) -> tuple[str, ...]:
     cells = cells[~cells.index.duplicated()]
     seeds = span(sorted(cells.groupby(["task", "budget", "source", "model", "variant"])["seed"].nunique()))
     rest = "" if seeds == f"{len(spec.seeds)}" else f"; the table plans {len(spec.seeds)}"
+    rules = set()
+    for rule, after, leak in zip(cells["rule"], cells["after_steps"], cells["leak"], strict=True):
+        start = f" from step {int(after):,} on" if after and rule != "last" else ""
+        rules.add(f"{rule}{start}{' (TEST LEAK: chosen on the test split)' if leak else ''}")
     facts = [
-        f"Checkpoint tested: {'; '.join(_selection_rules(cells))}.",
+        f"Checkpoint tested: {'; '.join(sorted(rules))}.",
         f"Seeds: {seeds} per row{rest}.",
         f"Hardware: {', '.join(sorted(set(cells['hardware'])))}.",
     ]
@@ -37,12 +41,3 @@ def data_name_of(column: Column, cells: Cells) -> DataName | None:
     sources = set(cells["source"]) - {UNKNOWN_SOURCE}
     names = {data_name(column.task, source, column.evaluation or "") for source in sources}
     return names.pop() if len(names) == 1 else None
-
-
-def _selection_rules(cells: Cells) -> list[str]:
-    rules = set()
-    for (rule, after, leak), _ in cells.groupby(["rule", "after_steps", "leak"], sort=True):
-        start = f" from step {int(after):,} on" if after and rule != "last" else ""
-        warning = " (TEST LEAK: chosen on the test split)" if leak else ""
-        rules.add(f"{rule}{start}{warning}")
-    return sorted(rules)

@@ -6,9 +6,8 @@ which of its points a row is, and what number a column shows of it.
 
 import contextlib
 import json
-import math
 import re
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -19,6 +18,7 @@ from harness.config.table_rows import Row
 from harness.errors import UsageError, agreeing
 from harness.records.measurements import Measurement, Measurements
 from harness.report.scores.scores import Score
+from harness.report.spec.expressions import value_of
 from harness.report.spec.measured import KEYS, MeasuredRow, Run
 from harness.report.spec.parts import BenchPoint
 from harness.report.stats.growth import exponent
@@ -43,12 +43,6 @@ class Number:
         return "" if self.value is None or self.status == "ok" else " ~"
 
 
-def machine_name(hardware: Mapping[str, Any]) -> str:
-    """Its GPU, or its processor and the number of threads."""
-    threads = hardware["threads"]
-    return hardware["gpu"] or f"{hardware['cpu']}, {threads} {agreeing(threads, 'thread', 'threads')}"
-
-
 def describe_setting(measured: Measurement) -> str:
     """`one layer, causal_self, width 128, 4 heads, batch 2, float32; <machine>; torch <version>`."""
     settings, hardware = measured["settings"], measured["hardware"]
@@ -64,7 +58,8 @@ def describe_setting(measured: Measurement) -> str:
     if "prompt" in settings:
         given, top_k = settings["prompt"], settings["top_k"]
         parts += [f"{given} token{'s' if given != 1 else ''} given", f"top-{top_k}" if top_k else "drawn among all"]
-    machine = machine_name(hardware)
+    threads = hardware["threads"]
+    machine = hardware["gpu"] or f"{hardware['cpu']}, {threads} {agreeing(threads, 'thread', 'threads')}"
     if hardware.get("kernels"):
         machine += f", kernels={hardware['kernels']}"
     return f"{', '.join(parts)}; {machine}; torch {measured['versions']['torch']}"
@@ -243,15 +238,9 @@ def fitted(points: Points, value: str) -> list[Point]:
 def printed_slope(formula: str, over: str, sizes: Mapping[str, int], at: Sequence[int]) -> float | None:
     """The exponent of a printed `O(T L D + T W D)` between these values of `over`; None for another text."""
     inner = formula.strip().removeprefix("O(").removesuffix(")")
+    products = re.sub(r"([A-Za-z](?:\^\d)?) *(?=[A-Za-z])", r"\1*", inner)
     try:
-        values = [sum(_terms(inner, {**sizes, over: x})) for x in at]
-    except KeyError:
+        values = [value_of(products, {**sizes, over: x}) for x in at]
+    except UsageError:
         return None
     return exponent(at, values) if len(at) >= FEWEST else None
-
-
-def _terms(text: str, sizes: Mapping[str, int]) -> Iterator[float]:
-    """The values of `TL`, `L D`, `T^2 D` of a sum. Raises KeyError for a letter without a size."""
-    for term in text.split("+"):
-        factors = re.findall(r"(.)(?:\^(\d))?", term.replace(" ", ""))
-        yield math.prod((sizes[letter] ** int(power or 1) for letter, power in factors), start=1.0)

@@ -49,15 +49,14 @@ def of_curves(series: Sequence[Line], numbers: Numbers, places: Mapping[float, s
     return "; ".join([start, *others])
 
 
-def threshold(series: Sequence[Line], chance: float | None, numbers: Numbers, share: float = HALF) -> float | None:
-    """The score at this share of the way from chance, or from the worst row, to the best score of the reference; None
-    without one."""
+def threshold(series: Sequence[Line], chance: float | None, numbers: Numbers) -> float | None:
+    """The score half way from chance, or from the worst row, to the best score of the reference; None without one."""
     reference = next((line for line in series if line["role"] == "reference"), None)
     if reference is None:
         return None
     scores = [y for line in series for y in line["y"]]
     floor = chance if chance is not None else (min(scores) if numbers.higher else max(scores))
-    return floor + share * (numbers.best(reference["y"]) - floor)
+    return floor + HALF * (numbers.best(reference["y"]) - floor)
 
 
 def of_costs(series: Sequence[Line], unit: str, size: str) -> str:

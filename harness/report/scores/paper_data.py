@@ -15,8 +15,6 @@ import pandas as pd
 
 from harness.config.cell import identifying_config
 from harness.config.compose import compose, search_path
-from harness.config.overrides import to_overrides
-from harness.config.table_rows import PAPER, cell_settings
 from harness.records import baselines
 from harness.records.collect import Cells, say_left_out_once
 from harness.records.data_cards import complete_name
@@ -56,15 +54,13 @@ def paper_data(root: str | os.PathLike[str], spec: TableSpec, column: str) -> Pa
     read is named and left out.
     """
     of_column = spec.columns[column]
-    row = next((row for label, row in spec.rows.items() if spec.has(label, column)), None)
+    row = next((row for row in spec.rows if spec.has(row, column)), None)
     if of_column.metric is None or of_column.task is None or row is None:
         return None
     files = list(_complete(root, of_column.task, of_column.metric, spec.seeds))
     if not files:
         return None
-    settings = to_overrides(cell_settings(row, of_column.set, PAPER))
-    recipe = (f"task={of_column.task}", f"protocol={of_column.protocol or row.protocol}", "budget=paper", *settings)
-    config = _config(row.model, recipe, tuple(search_path()))
+    config = _config(spec.rows[row].model, spec.paper_recipe(row, column), tuple(search_path()))
     of_recipe = [data for data in files if data.file["key"] == baselines.key_of(config, data.file["fingerprint"])]
     return max(of_recipe, key=lambda data: (data.sizes["test"], data.sizes["train"]), default=None)
 

@@ -193,6 +193,7 @@ def _score(
     ended = [cell for cell in cells if cell["status"] == "done" and is_known(cell["score"])]
     others = [cell["status"] for cell in cells if cell["status"] != "done" or not is_known(cell["score"])]
     parameters = [cell["parameters"] for cell in cells if is_known(cell["parameters"])]
+    speeds = [cell["examples_per_s"] for cell in ended if is_known(cell["examples_per_s"])]
     done = sorted(ended, key=lambda cell: cell["seed"])
     return Score(
         row=row,
@@ -203,17 +204,12 @@ def _score(
         search_done=all(cell["search_done"] for cell in cells),
         marks=cells[0]["marks"],
         parameters=int(max(parameters)) if parameters else None,
-        examples_per_s=_mean(ended, "examples_per_s"),
+        examples_per_s=float(np.mean(speeds)) if speeds else None,
         examples={int(cell["seed"]): examples[cell["id"]] for cell in done if cell["id"] in examples},
         data={int(cell["seed"]): cell["fingerprint"] for cell in done},
         cells=tuple(id for _, id in sorted((cell["seed"], cell["id"]) for cell in cells)),
         limits=limits,
     )
-
-
-def _mean(cells: Sequence[Mapping[str, Any]], key: str) -> float | None:
-    values = [cell[key] for cell in cells if is_known(cell[key])]
-    return float(np.mean(values)) if values else None
 
 
 def chances(cells: Cells) -> dict[str, float]:

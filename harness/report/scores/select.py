@@ -7,14 +7,14 @@ named in `elsewhere`, or the table has `only_rows`.
 """
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from harness.config.cell import values_at
 from harness.config.table_rows import PAPER, Settings, as_composed, cell_settings, format_settings, settings_key
 from harness.errors import UsageError
-from harness.records.collect import Cells, say_left_out, say_left_out_once
-from harness.report.scores.size_line import Size, size_beside_paper
+from harness.records.collect import Cells, say_left_out_once
+from harness.report.scores.size_line import size_beside_paper
 from harness.report.scores.tuning import tuned
 from harness.report.spec.expressions import evaluate
 from harness.report.spec.parts import UNITS, Column
@@ -142,17 +142,20 @@ def _column_cells(cells: Cells, spec: TableSpec, name: str, meanings: Meanings) 
         kept.append((index, row, setting))
     indices, rows, settings = map(list, zip(*kept, strict=True)) if kept else ([], [], [])
     cells = cells.loc[indices].assign(row=rows, setting=settings)
-    cells["size"] = [_size(config, id, column) for config, id in zip(cells["config"], cells["id"], strict=True)]
+    cells["size"] = _stated(cells, lambda config: size_beside_paper(config, column.set))
     return _with_score(cells[cells["size"].notna()].copy(), column, spec.unit_of(name))
 
 
-def _size(config: Mapping[str, Any], id: str, column: Column) -> Size | None:
-    """None, said in one line, for a cell whose size cannot be stated."""
-    try:
-        return size_beside_paper(config, column.set)
-    except UsageError as error:
-        say_left_out_once(f"cell {id[:8]}: {error}")
-        return None
+def _stated(cells: Cells, of_config: Callable[[Mapping[str, Any]], Any]) -> list[Any]:
+    """The value of each configuration; None, said in one line, for one that lacks what it is made of."""
+    values = []
+    for config, id in zip(cells["config"], cells["id"], strict=True):
+        try:
+            values.append(of_config(config))
+        except UsageError as error:
+            say_left_out_once(f"cell {id[:8]}: {error}")
+            values.append(None)
+    return values
 
 
 def _with_score(cells: Cells, column: Column, unit: str) -> Cells:
@@ -172,7 +175,7 @@ def _with_score(cells: Cells, column: Column, unit: str) -> Cells:
     elif column.metric is not None:
         cells["score"] = [tested.get(column.metric) for tested in cells["tested"]]
     elif column.formula is not None:
-        cells["score"] = [_by_formula(column.formula, *cell) for cell in zip(cells["config"], cells["id"], strict=True)]
+        cells["score"] = _stated(cells, lambda config: evaluate(column.formula, config))
     else:
         cells["score"] = cells[column.record_field] / UNITS.get(unit, 1)
     if column.evaluation is not None or column.metric is None or column.reaches is not None:
@@ -194,15 +197,6 @@ def _reached(
         if point["val"] >= value if higher else point["val"] <= value:
             return status, point["step"]
     return f"not by {steps}", None
-
-
-def _by_formula(formula: str, config: Mapping[str, Any], id: str) -> float | None:
-    """None, said in one line, for a cell whose configuration lacks one of the numbers; the others are shown."""
-    try:
-        return evaluate(formula, config)
-    except UsageError as error:
-        say_left_out([f"cell {id[:8]}: {error}"])
-        return None
 
 
 def by_sources(columns: dict[str, Cells]) -> list[tuple[dict[str, str], dict[str, Cells]]]:

@@ -18,9 +18,9 @@ from harness.config.compose import compose, search_path
 from harness.config.declared import declared_by
 from harness.config.overrides import to_overrides
 from harness.config.plain import resolved
+from harness.config.table_rows import PAPER
 from harness.errors import UsageError, shown
 
-PAPER = "paper"  # the budget that a size is compared with
 KEY = re.compile(r"\{(\w+)\}")
 LAYERS = ("layers", "encoder_layers", "decoder_layers")
 UNDECLARED = "length not declared (declares: {size: [..]} in the task's yaml states it)"

@@ -16,16 +16,12 @@ from harness.records.measurements import Measurements
 from harness.records.recipe import words_of
 from harness.records.record import outcome
 from harness.report.render import markdown
-from harness.report.render.layout import Card, Table, TableEntry
+from harness.report.render.layout import Card, TableEntry
 from harness.report.scores.measurements import describe_setting
 
 NOT_SHOWN = "smoke"  # the budget of records that only show that a cell runs
 RECORDS = "records.json"
 Page = Callable[[markdown.Number], str]  # a page of Markdown, whose numbers are rendered by the argument
-
-
-def page_of(table: Table) -> Page:
-    return lambda number: markdown.render(table, number)
 
 
 def write(

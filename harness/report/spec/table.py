@@ -8,6 +8,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import Field, model_validator
 
+from harness.config.overrides import to_overrides
 from harness.config.table_rows import (
     PAPER,
     Row,
@@ -19,6 +20,7 @@ from harness.config.table_rows import (
     runs,
     settings_key,
 )
+from harness.config.untrusted import check_shared
 from harness.config.validation import TupleOf
 from harness.errors import UsageError, did_you_mean
 from harness.records.ledger import decimals
@@ -246,6 +248,15 @@ class TableSpec(SpecWithFootnotes):
                 for of_cells in ({**row.set, **settings}, cell_settings(row, settings, PAPER))
             }
         )
+
+    def paper_recipe(self, row: str, column: str) -> tuple[str, ...]:
+        """The overrides that compose a row's cells in a column at the paper's budget, but for the model. Raises
+        UsageError for settings that a table may not make."""
+        of_column, of_row = self.columns[column], self.rows[row]
+        settings = to_overrides(cell_settings(of_row, of_column.set, PAPER))
+        check_shared(settings, f"{row}, {column}: set")
+        names = (f"task={of_column.task}", f"protocol={of_column.protocol or of_row.protocol}", "budget=paper")
+        return (*names, *settings)
 
     def row_of_model(self, model: str) -> str | None:
         """The label of a model: its row with the fewest settings; None if no row has the model."""

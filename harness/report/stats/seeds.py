@@ -89,6 +89,12 @@ def p_value(p: float) -> str:
     return "< 0.001" if p < 0.001 else significant(p, 2)
 
 
+def p_text(p: float) -> str:
+    """`p = 0.03`, `p < 0.001`"""
+    text = p_value(p)
+    return f"p {text}" if text.startswith("<") else f"p = {text}"
+
+
 def significant(value: float, digits: int = 3) -> str:
     """`0.0123`, `45.6`, `1,230`: `digits` significant digits, thousands separated, never an exponent."""
     return f"{float(f'{value:.{digits}g}'):,.15g}"

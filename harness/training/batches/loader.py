@@ -80,16 +80,11 @@ class Loader:
 
 
 class TrainLoader(Loader):
-    def __init__(self, split: Split, *, batch_size: int, micro_batch_size: int, world_size: int = 1, **settings: Any):
-        """`settings`: steps, seed, rank and tokens_of, as for `Loader`."""
-        if batch_size % (micro_batch_size * world_size):
-            raise ValueError(
-                f"batch_size {batch_size} is not micro_batch_size {micro_batch_size} x {world_size} devices x a number"
-            )
-        count = batch_size // (micro_batch_size * world_size)
-        super().__init__(split, micro_batches=count, world_size=world_size, **settings)
+    def __init__(self, split: Split, *, micro_batch_size: int, **settings: Any):
+        """`settings`: as for `Loader`."""
+        super().__init__(split, **settings)
         self.micro_batch_size = micro_batch_size
-        self.examples = micro_batch_size * world_size
+        self.examples = micro_batch_size * self.world_size
         self.loss_scale = 1.0  # all micro-batches weigh the same
         self._permutation = lru_cache(maxsize=2)(self._shuffle)
 
@@ -119,7 +114,7 @@ class TokenLoader(Loader):
         mean_over: str = "examples",
         **settings: Any,
     ):
-        """`settings`: steps, micro_batches, seed, rank, world_size and tokens_of, as for `Loader`."""
+        """`settings`: as for `Loader`."""
         lengths = split.lengths()
         if lengths is None:
             raise UsageError("train.batch_tokens: this task does not tell the lengths of its examples; set it to null")
@@ -184,13 +179,11 @@ def sequential_indices(size: int, batch_size: int, rank: int = 0, world_size: in
 def make_loader(task: Task, train: Any, seed: int, *, rank: int, world_size: int) -> Loader:
     """The training batches of this device. Raises UsageError."""
     split, settings = task.split("train"), {"steps": train.max_steps, "seed": seed, "rank": rank}
-    settings |= {"world_size": world_size, "tokens_of": task.tokens}
+    settings |= {"world_size": world_size, "tokens_of": task.tokens, "micro_batches": micro_batches(train, world_size)}
     if train.batch_tokens:
-        count = micro_batches(train, world_size)
-        settings |= {"micro_batches": count, "mean_over": task.loss_mean_over, "batch_examples": train.batch_examples}
+        settings |= {"mean_over": task.loss_mean_over, "batch_examples": train.batch_examples}
         return TokenLoader(split, batch_tokens=train.batch_tokens, **settings)
-    size = micro_batch_size(train, world_size)
-    return TrainLoader(split, batch_size=train.batch_size, micro_batch_size=size, **settings)
+    return TrainLoader(split, micro_batch_size=micro_batch_size(train, world_size), **settings)
 
 
 def micro_batch_size(train: Any, world_size: int) -> int:

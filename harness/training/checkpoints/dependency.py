@@ -5,10 +5,10 @@ the chosen weights of that cell.
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from harness.config.validation import StrictModel, TupleOf
 from harness.errors import UsageError
 from harness.records import record
 from harness.records.files import DamagedError
@@ -20,15 +20,14 @@ if TYPE_CHECKING:
 MODULE = "model."  # prefix of the names of parameters in a checkpoint
 
 
-@dataclass(frozen=True)
-class Dependency:
+class Dependency(StrictModel):
     """A cell to be done first. `weights`: prefixes of the parameters to take from it."""
 
     id: str
     name: str
     record: str  # path
     run_dir: str  # path
-    weights: Sequence[str] = ()
+    weights: TupleOf[str] = ()
 
     @property
     def weights_path(self) -> Path:

@@ -145,7 +145,8 @@ class SavedModel:
 def load(cell: Any, cfg: DictConfig, typed: Mapping[str, str]) -> SavedModel:
     """Of a cell as in `load_run`, an exported folder, or the name of weights to try. Raises UsageError."""
     folder = to_try(cell) or Path(cell)
-    exported = is_exported(folder) or (folder / RECORD).exists()  # a broken export is named, not taken for its run
+    # a broken export is named, not taken for its run
+    exported = (folder / WEIGHTS).is_file() or (folder / RECORD).exists()
     return load_exported(folder, cfg, typed) if exported else load_run(cell, cfg, typed)
 
 
@@ -249,10 +250,6 @@ def export(saved: SavedModel, folder: Path | None, cfg: DictConfig) -> Path:
     record.write(entries, folder / RECORD)
     write_atomic(folder / CARD, card(entries))
     return folder
-
-
-def is_exported(folder: Path) -> bool:
-    return (folder / WEIGHTS).is_file() and (folder / CONFIG).is_file()
 
 
 def load_exported(folder: Path, cfg: DictConfig, typed: Mapping[str, str]) -> SavedModel:

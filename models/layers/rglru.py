@@ -106,8 +106,6 @@ def recurrence(
     b = scale * upcast(i).sigmoid() * upcast(x)
     if hidden is not None:
         a, b = a.masked_fill(hidden, 1.0), b.masked_fill(hidden, 0.0)
-    if x.shape[1] == 1 and state is not None:
-        return a * state[:, None] + b
     return diagonal_scan(a, b, state, reverse=reverse)
 
 

@@ -5,9 +5,8 @@
     h_t = a_t h_{t-1} + sqrt(1 - a_t^2) (i_t x_t),  y_t = h_t                                          (4)
 
 W_a and W_x are block-diagonal. As in the published code, softplus(Lambda) starts at -log a with a^2 ~ U(0.9^2,
-0.999^2), the first token is not scaled down, and the slope of the square root is limited to 1000 where a is close to 1.
-There 1 - a^2 = -expm1(2 log a) keeps its precision. Everything but the gates' products is in float32 or float64. A
-padded token neither changes the state nor counts as first. Time and memory O(N D), state D numbers.
+0.999^2). Everything but the gates' products is in float32 or float64. A padded token neither changes the state nor
+counts as first. Time and memory O(N D), state D numbers.
 
     B batch, N length, D width, G blocks
 """
@@ -15,16 +14,14 @@ padded token neither changes the state nor counts as first. Time and memory O(N 
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
-from torch.autograd.function import once_differentiable
 
 from models.layers.norms import upcast_rms_norm
 from models.ops.precision import upcast
-from models.ops.scan import diagonal_scan
+from models.ops.rglru import recurrence
 from models.ops.tiles import in_few_kernels
 
 SHARPNESS = 8.0  # c of eq. 6
 INNER, OUTER = 0.9, 0.999  # bounds of the initial radii a
-STEEPEST = 1000.0  # slope of the square root
 
 State = dict[str, Tensor | int]
 
@@ -66,47 +63,6 @@ def first_tokens(x: Tensor, key_padding_mask: Tensor | None, reverse: bool) -> T
         order = order.flip(1)
     order = order.masked_fill(key_padding_mask, x.shape[1])
     return (order == order.amin(1, keepdim=True))[..., None]
-
-
-class _Root(torch.autograd.Function):
-    """The square root of x >= 0, with a limited slope."""
-
-    @staticmethod
-    def forward(ctx, x: Tensor) -> Tensor:
-        root = x.sqrt()
-        ctx.save_for_backward(root)
-        return root
-
-    @staticmethod
-    @once_differentiable
-    def backward(ctx, grad: Tensor) -> Tensor:
-        return grad / (2 * ctx.saved_tensors[0]).clamp(min=1 / STEEPEST)
-
-
-def recurrence(
-    x: Tensor,
-    r: Tensor,
-    i: Tensor,
-    rate: Tensor,
-    first: Tensor | None,
-    *,
-    hidden: Tensor | None = None,
-    state: Tensor | None = None,
-    reverse: bool = False,
-) -> Tensor:
-    """h (B, N, D) from x, and from r and i before their sigmoids (B, N, D), with `rate` (D,) = 8 softplus(Lambda).
-
-    `first` (B or 1, N, 1) is True at the first token of each example, `hidden` (B, N, 1) at tokens that leave the state
-    unchanged. `state` (B, D) is h before these tokens. `reverse` runs the recurrence from the last token to the first.
-    """
-    log_a = -rate * upcast(r).sigmoid()
-    a, scale = log_a.exp(), _Root.apply(torch.expm1(2 * log_a).neg())
-    if first is not None:
-        scale = scale.masked_fill(first, 1.0)
-    b = scale * upcast(i).sigmoid() * upcast(x)
-    if hidden is not None:
-        a, b = a.masked_fill(hidden, 1.0), b.masked_fill(hidden, 0.0)
-    return diagonal_scan(a, b, state, reverse=reverse)
 
 
 class RGLRU(nn.Module):

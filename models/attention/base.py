@@ -254,7 +254,7 @@ class Attention(nn.Module):
         return torch.stack(rows, 1), state
 
 
-class Recurrence(Attention):
+class Recurrent(Attention):
     """A causal mixer without attention weights that defines `empty_state`, and what tokens `read` from a state.
 
     `unread`: the parts of an empty state that are None, for zero, where nothing reads the state after the tokens.

@@ -18,7 +18,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from models.attention.base import Recurrence, State
+from models.attention.base import Recurrent, State
 from models.layers.convolution import torch_convolution
 from models.ops.delta_rule import beta_delta_rule, delta_rule_step
 from models.ops.heads import merge_heads, split_heads
@@ -44,7 +44,7 @@ def scaled(width: int, factor: float) -> int:
     return max(1, round(factor * width))
 
 
-class DeltaNet(Recurrence):
+class DeltaNet(Recurrent):
     """H ((D + taps) (2 K + V) + D (V + 1)) + V parameters; K = `expand_k` D / H, V = `expand_v` K, both rounded.
 
     `conv` is the number of taps. With `negative_eigenvalues` beta lies in (0, 2), which lets the sign of a stored value

@@ -18,7 +18,7 @@ from typing import Any, ClassVar
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from models.attention.base import Recurrence, State
+from models.attention.base import Recurrent, State
 from models.layers.convolution import convolved, torch_convolution
 from models.layers.norms import upcast_rms_norm
 from models.ops.gated_linear import gated_linear_chunk
@@ -28,7 +28,7 @@ from models.ops.precision import upcast, upcast_linear
 EPSILON = 1e-5
 
 
-class GatedLinear(Recurrence):
+class GatedLinear(Recurrent):
     """What GLA and HGRN2 share. They `project` tokens to queries, keys, values and decays, and `write` their output.
 
     `state_sizes`: the heads, and the widths of a key and a value.

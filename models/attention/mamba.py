@@ -19,14 +19,14 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from models.attention.base import Recurrence, State
+from models.attention.base import Recurrent, State
 from models.layers.convolution import ShortConvolution
 from models.layers.initialisers import step_biases
 from models.ops.precision import upcast, upcast_linear
 from models.ops.selective_scan import selective_scan, selective_step
 
 
-class Mamba(Recurrence):
+class Mamba(Recurrent):
     """I (3 D + 2 R + 3 S + taps + 3) parameters with I = `expand` D; R is `dt_rank`, D / 16 rounded up if None.
 
     `conv` is the number of taps. Initial values are those of the published module: A at -1, .., -S in each channel, D

@@ -20,7 +20,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from models.attention.base import Recurrence, State
+from models.attention.base import Recurrent, State
 from models.layers.convolution import ShortConvolution
 from models.layers.initialisers import step_biases
 from models.layers.norms import upcast_rms_norm
@@ -32,7 +32,7 @@ EPSILON = 1e-5
 SLOWEST, FASTEST = 1.0, 16.0  # bounds of the initial -A
 
 
-class Mamba2(Recurrence):
+class Mamba2(Recurrent):
     """D (3 I + 2 S + H) + (taps + 1) (I + 2 S) + 3 H + I parameters with I = `expand` D.
 
     `conv` is the number of taps, `head_dim` is P; None means the recipe's number of heads. Initial values are those of

@@ -25,7 +25,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from models.attention.base import Recurrence, State
+from models.attention.base import Recurrent, State
 from models.ops.gated_linear import gated_linear_chunk
 from models.ops.heads import merge_heads, split_heads
 from models.ops.positions import apply_rope
@@ -62,7 +62,7 @@ def divisors(q: Tensor, k: Tensor, first: int) -> Tensor:
     return torch.cat(out, 2).clamp(SMALLEST, LARGEST)
 
 
-class RetNet(Recurrence):
+class RetNet(Recurrent):
     """(2 + 3 F) D^2 parameters, F `value_factor`; no biases.
 
     Raises ValueError for an odd head width, and for a value factor below 1.

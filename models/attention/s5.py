@@ -17,7 +17,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from models.attention.base import Pattern, Recurrence, State, check_choice
+from models.attention.base import Pattern, Recurrent, State, check_choice
 from models.layers.initialisers import log_steps
 from models.ops.precision import autocast_disabled, upcast
 from models.ops.scan import diagonal_scan
@@ -37,7 +37,7 @@ def hippo_normal(size: int) -> tuple[Tensor, Tensor]:
     return torch.complex(torch.full_like(imaginary, -0.5), imaginary), vectors
 
 
-class S5(Recurrence):
+class S5(Recurrent):
     """p (3 + 2 D) + 2 p D K + D parameters with K = 1 matrix C, 2 if not causal, plus D^2 + D with the gate.
 
     Initial values: dt, one per mode, log-uniform in [0.001, 0.1]; L the eigenvalues of HiPPO-N, the normal part of the

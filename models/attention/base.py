@@ -254,6 +254,27 @@ class Attention(nn.Module):
         return torch.stack(rows, 1), state
 
 
+class Recurrent(Attention):
+    """A causal mixer without attention weights that defines `empty_state`, and what tokens `read` from a state.
+
+    `unread`: the parts of an empty state that are None, for zero, where nothing reads the state after the tokens.
+    """
+
+    patterns: ClassVar[frozenset[Pattern]] = frozenset({Pattern.CAUSAL_SELF})
+    has_weights: ClassVar[bool] = False
+    unread: ClassVar[tuple[str, ...]] = ()
+
+    def read(self, x: Tensor, state: State, padding: Tensor | None = None) -> tuple[Tensor, State]:
+        """n tokens x (B, n, D), mask (B, n) True at padding -> (B, n, D) and the state after them."""
+        raise NotImplementedError
+
+    def mix_tokens(self, x: Tensor, source: Tensor, key_padding_mask: Tensor | None) -> Tensor:
+        return self.read(x, self.empty_state(len(x)) | dict.fromkeys(self.unread), key_padding_mask)[0]
+
+    def chunk(self, x: Tensor, state: State) -> tuple[Tensor, State]:
+        return self.read(x, state)
+
+
 def projection(inputs: int, outputs: int, gain: float) -> nn.Linear:
     """Linear with a zero bias and Xavier-uniform weights (Glorot & Bengio, 2010)."""
     linear = nn.Linear(inputs, outputs)

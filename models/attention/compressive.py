@@ -56,19 +56,9 @@ class Compressive(TransformerXL):
         memory_length: int = 512,
         compressed_length: int = 512,
         rate: int = 2,
-        shared_biases: bool = True,
-        detach_memory: bool = True,
         **options: Any,
     ):
-        super().__init__(
-            dim,
-            heads,
-            segment=segment,
-            memory_length=memory_length,
-            shared_biases=shared_biases,
-            detach_memory=detach_memory,
-            **options,
-        )
+        super().__init__(dim, heads, segment=segment, memory_length=memory_length, **options)
         if rate < 1 or segment % rate or memory_length % rate:
             raise ValueError(f"a rate of {rate} does not divide a segment of {segment} and a memory of {memory_length}")
         if memory_length < segment:

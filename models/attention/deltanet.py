@@ -18,7 +18,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from models.attention.base import Attention, Pattern, State
+from models.attention.base import Recurrent, State
 from models.layers.convolution import torch_convolution
 from models.ops.delta_rule import beta_delta_rule, delta_rule_step
 from models.ops.heads import merge_heads, split_heads
@@ -44,7 +44,7 @@ def scaled(width: int, factor: float) -> int:
     return max(1, round(factor * width))
 
 
-class DeltaNet(Attention):
+class DeltaNet(Recurrent):
     """H ((D + taps) (2 K + V) + D (V + 1)) + V parameters; K = `expand_k` D / H, V = `expand_v` K, both rounded.
 
     `conv` is the number of taps. With `negative_eigenvalues` beta lies in (0, 2), which lets the sign of a stored value
@@ -52,8 +52,7 @@ class DeltaNet(Attention):
     unchanged and reads nothing: its row is zero. Raises ValueError for a factor of 0 or less, or below 1 tap.
     """
 
-    patterns: ClassVar[frozenset[Pattern]] = frozenset({Pattern.CAUSAL_SELF})
-    has_weights: ClassVar[bool] = False
+    unread: ClassVar[tuple[str, ...]] = ("sums",)
 
     def __init__(
         self,
@@ -86,14 +85,7 @@ class DeltaNet(Attention):
         """Factors (B, H, N, V) of the normed output from x (B, N, D); None without a gate."""
         return None
 
-    def mix_tokens(self, x: Tensor, source: Tensor, key_padding_mask: Tensor | None) -> Tensor:
-        state = self.empty_state(len(x))
-        if x.shape[1] > 1:
-            state |= {"sums": None}  # zero, and the state after the tokens is not read
-        return self.read(x, state, key_padding_mask)[0]
-
     def read(self, x: Tensor, state: State, padding: Tensor | None = None) -> tuple[Tensor, State]:
-        """n tokens x (B, n, D), mask (B, n) -> (B, n, D) and the state after them."""
         qkv = self.qkv_proj(x)
         if padding is not None:
             qkv = qkv.masked_fill(padding[..., None], 0.0)
@@ -105,7 +97,7 @@ class DeltaNet(Attention):
         with autocast_disabled(x):
             q, k = unit(q, self.key_dim**-0.5), unit(k)
             decay, sums = self.log_decay(x), state["sums"]
-            if x.shape[1] == 1 and padding is None:
+            if x.shape[1] == 1 and sums is not None:
                 decay = None if decay is None else decay[:, :, 0]
                 o, sums = delta_rule_step(*(part[:, :, 0] for part in (q, k, beta * v, beta * k)), sums, decay)
                 o = o[:, :, None]
@@ -123,6 +115,3 @@ class DeltaNet(Attention):
         """The last inputs of the convolution (B, taps - 1, H (2 K + V)), and S (B, H, K, V)."""
         sums = upcast(self.norm_weight.new_zeros(batch, self.heads, self.key_dim, self.value_dim))
         return {"window": self.convolution.empty_state(batch), "sums": sums}
-
-    def chunk(self, x: Tensor, state: State) -> tuple[Tensor, State]:
-        return self.read(x, state)

@@ -18,18 +18,11 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from models.attention.deltanet import DeltaNet
-from models.layers.initialisers import log_steps
+from models.layers.initialisers import step_biases
 from models.ops.heads import split_heads
 from models.ops.precision import upcast, upcast_linear
 
 FASTEST_RATE = 16.0  # upper bound of the initial a
-SHORTEST = 1e-4  # lower bound of the initial steps
-
-
-def step_bias(*size: int) -> Tensor:
-    """Numbers whose softplus is log-uniform in [0.001, 0.1]."""
-    steps = log_steps(*size).exp().clamp(min=SHORTEST)
-    return steps + torch.expm1(-steps).neg().log()
 
 
 class GatedDeltaNet(DeltaNet):
@@ -39,7 +32,7 @@ class GatedDeltaNet(DeltaNet):
         super().__init__(dim, heads, expand_k=expand_k, expand_v=expand_v, **options)
         self.decay_proj = nn.Linear(dim, heads, bias=False)
         self.log_rate = nn.Parameter(torch.empty(heads).uniform_(0, FASTEST_RATE).log())
-        self.decay_bias = nn.Parameter(step_bias(heads))
+        self.decay_bias = nn.Parameter(step_biases(heads))
         self.gate_proj = nn.Linear(dim, heads * self.value_dim, bias=False)
 
     def optimizer_options(self) -> dict[str, dict[str, float]]:

@@ -18,39 +18,33 @@ from typing import Any, ClassVar
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from models.attention.base import Attention, Pattern, State
+from models.attention.base import Recurrent, State
 from models.layers.convolution import convolved, torch_convolution
 from models.layers.norms import upcast_rms_norm
-from models.ops.gated_linear import gated_linear_attention, gated_linear_chunk
+from models.ops.gated_linear import gated_linear_chunk
 from models.ops.heads import merge_heads, split_heads
 from models.ops.precision import upcast, upcast_linear
 
 EPSILON = 1e-5
 
 
-class GatedLinear(Attention):
+class GatedLinear(Recurrent):
     """What GLA and HGRN2 share. They `project` tokens to queries, keys, values and decays, and `write` their output.
 
     `state_sizes`: the heads, and the widths of a key and a value.
     """
 
-    patterns: ClassVar[frozenset[Pattern]] = frozenset({Pattern.CAUSAL_SELF})
-    has_weights: ClassVar[bool] = False
+    unread: ClassVar[tuple[str, ...]] = ("sums",)
     state_sizes: tuple[int, int, int]
-
-    def mix_tokens(self, x: Tensor, source: Tensor, key_padding_mask: Tensor | None) -> Tensor:
-        parts, _ = self.project(x, padding=key_padding_mask)
-        o, _ = gated_linear_attention(*parts, final_state=False, key_padding_mask=key_padding_mask)
-        return self.write(x, o)
 
     def empty_state(self, batch: int) -> State:
         """S (B, H, K, V), and the last inputs of the convolution."""
         sums = upcast(self.out_proj.weight.new_zeros(batch, *self.state_sizes))
         return {"sums": sums, "window": None if self.convolution is None else self.convolution.empty_state(batch)}
 
-    def chunk(self, x: Tensor, state: State) -> tuple[Tensor, State]:
-        parts, window = self.project(x, state["window"])
-        o, sums = gated_linear_chunk(*parts, state["sums"])
+    def read(self, x: Tensor, state: State, padding: Tensor | None = None) -> tuple[Tensor, State]:
+        parts, window = self.project(x, state["window"], padding)
+        o, sums = gated_linear_chunk(*parts, state["sums"], key_padding_mask=padding)
         return self.write(x, o), {"sums": sums, "window": window}
 
 

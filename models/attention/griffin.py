@@ -27,7 +27,7 @@ from models.layers.rglru import RGLRU
 from models.ops.banded import banded_attention
 from models.ops.heads import merge_heads, split_heads
 from models.ops.positions import apply_rope, rope_frequencies
-from models.ops.ring import Ring, after_latest, empty_ring, store
+from models.ops.ring import Ring, attend_to_ring, empty_ring
 
 CONVOLUTION_VARIANCE = 0.01  # divided by the number of taps
 
@@ -103,17 +103,11 @@ class LocalBlock(nn.Module):
         q, k = (apply_rope(y, positions, frequencies, interleaved=False) for y in (q, k))
         return q, k, v
 
-    def attend(
-        self, q: Tensor, k: Tensor, v: Tensor, key_padding_mask: Tensor | None = None, dropout: float = 0.0
-    ) -> Tensor:
-        """q (B, H, N, E), k and v (B, 1, N, E) -> (B, H, N, E)."""
-        k, v = (y.expand(-1, self.heads, -1, -1) for y in (k, v))
-        reach = {"left": self.window - 1, "right": 0}
-        return banded_attention(q, k, v, **reach, key_padding_mask=key_padding_mask, dropout=dropout)
-
     def forward(self, x: Tensor, *, key_padding_mask: Tensor | None = None, dropout: float = 0.0) -> Tensor:
         """x (B, N, D), mask (B, N) True at padding -> (B, N, D)."""
-        return self.out_proj(merge_heads(self.attend(*self.project(x, 0), key_padding_mask, dropout)))
+        q, k, v = (y.expand(-1, self.heads, -1, -1) for y in self.project(x, 0))
+        options = {"left": self.window - 1, "right": 0, "key_padding_mask": key_padding_mask, "dropout": dropout}
+        return self.out_proj(merge_heads(banded_attention(q, k, v, **options)))
 
     def empty_state(self, batch: int) -> Ring:
         """Rings of the last `window` keys and values of the single head, and the number of tokens seen."""
@@ -121,22 +115,8 @@ class LocalBlock(nn.Module):
 
     def chunk(self, x: Tensor, state: Ring) -> tuple[Tensor, Ring]:
         """The next n tokens x (B, n, D) -> (B, n, D), equal to the same rows of `forward`. The ring is written to."""
-        seen, count = state["seen"], x.shape[1]
-        q, k, v = self.project(x, seen)
-        if count == 1:
-            slot, filled = seen % self.window, min(seen + 1, self.window)
-            state["k"][:, :, slot], state["v"][:, :, slot] = k[:, :, 0], v[:, :, 0]
-            # the query heads as that many queries of the single head
-            keys, values = (state[name][:, :, :filled] for name in ("k", "v"))
-            y = F.scaled_dot_product_attention(q.transpose(1, 2), keys, values).transpose(1, 2)
-        else:
-            before = min(seen, self.window - 1)
-            keys = after_latest(state["k"], k.to(q.dtype), seen, before)
-            values = after_latest(state["v"], v.to(q.dtype), seen, before)
-            y = self.attend(F.pad(q, (0, 0, before, 0)), keys, values)[:, :, before:]
-            store(state["k"], k, seen)
-            store(state["v"], v, seen)
-        return self.out_proj(merge_heads(y)), {**state, "seen": seen + count}
+        y, state = attend_to_ring(*self.project(x, state["seen"]), state)
+        return self.out_proj(merge_heads(y)), state
 
 
 class Griffin(BlockCycle):

@@ -19,7 +19,8 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from models.attention.deltanet import DeltaNet
-from models.attention.gated_deltanet import FASTEST_RATE, step_bias
+from models.attention.gated_deltanet import FASTEST_RATE
+from models.layers.initialisers import step_biases
 from models.ops.heads import split_heads
 from models.ops.precision import upcast, upcast_linear
 
@@ -40,7 +41,7 @@ class KimiDeltaAttention(DeltaNet):
             nn.Linear(dim, rank, bias=False), nn.Linear(rank, heads * self.key_dim, bias=False)
         )
         self.log_rate = nn.Parameter(torch.empty(heads).uniform_(SLOWEST_RATE, FASTEST_RATE).log())
-        self.decay_bias = nn.Parameter(step_bias(heads * self.key_dim))
+        self.decay_bias = nn.Parameter(step_biases(heads * self.key_dim))
         self.gate_proj = nn.Sequential(nn.Linear(dim, rank, bias=False), nn.Linear(rank, heads * self.value_dim))
 
     def optimizer_options(self) -> dict[str, dict[str, float]]:

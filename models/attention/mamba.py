@@ -13,20 +13,20 @@ and double the layers.
 """
 
 import math
-from typing import Any, ClassVar
+from typing import Any
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from models.attention.base import Attention, Pattern, State
+from models.attention.base import Recurrent, State
 from models.layers.convolution import ShortConvolution
 from models.layers.initialisers import step_biases
 from models.ops.precision import upcast, upcast_linear
 from models.ops.selective_scan import selective_scan, selective_step
 
 
-class Mamba(Attention):
+class Mamba(Recurrent):
     """I (3 D + 2 R + 3 S + taps + 3) parameters with I = `expand` D; R is `dt_rank`, D / 16 rounded up if None.
 
     `conv` is the number of taps. Initial values are those of the published module: A at -1, .., -S in each channel, D
@@ -37,9 +37,6 @@ class Mamba(Attention):
     A padded token counts as zero in the convolution and leaves the state unchanged. Raises ValueError for a size below
     1.
     """
-
-    patterns: ClassVar[frozenset[Pattern]] = frozenset({Pattern.CAUSAL_SELF})
-    has_weights: ClassVar[bool] = False
 
     def __init__(
         self,
@@ -73,11 +70,7 @@ class Mamba(Attention):
     def optimizer_options(self) -> dict[str, dict[str, float]]:
         return {name: {"weight_decay": 0.0} for name in ("log_decay", "skip")}
 
-    def mix_tokens(self, x: Tensor, source: Tensor, key_padding_mask: Tensor | None) -> Tensor:
-        return self.read(x, self.empty_state(len(x)), key_padding_mask)[0]
-
     def read(self, x: Tensor, state: State, padding: Tensor | None = None) -> tuple[Tensor, State]:
-        """n tokens x (B, n, D), mask (B, n) -> (B, n, D) and the state after them."""
         u, z = self.in_proj(x).chunk(2, -1)  # (B, n, I)
         if padding is not None:
             u = u.masked_fill(padding[..., None], 0.0)
@@ -99,6 +92,3 @@ class Mamba(Attention):
         """The last inputs of the convolution (B, taps - 1, I), and h (B, I, S)."""
         h = upcast(self.log_decay.new_zeros(batch, *self.log_decay.shape))
         return {"window": self.convolution.empty_state(batch), "h": h}
-
-    def chunk(self, x: Tensor, state: State) -> tuple[Tensor, State]:
-        return self.read(x, state)

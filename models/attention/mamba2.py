@@ -20,7 +20,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from models.attention.base import Attention, Pattern, State
+from models.attention.base import Recurrent, State
 from models.layers.convolution import ShortConvolution
 from models.layers.initialisers import step_biases
 from models.layers.norms import upcast_rms_norm
@@ -32,7 +32,7 @@ EPSILON = 1e-5
 SLOWEST, FASTEST = 1.0, 16.0  # bounds of the initial -A
 
 
-class Mamba2(Attention):
+class Mamba2(Recurrent):
     """D (3 I + 2 S + H) + (taps + 1) (I + 2 S) + 3 H + I parameters with I = `expand` D.
 
     `conv` is the number of taps, `head_dim` is P; None means the recipe's number of heads. Initial values are those of
@@ -43,8 +43,7 @@ class Mamba2(Attention):
     1, and for a `head_dim` that does not divide I.
     """
 
-    patterns: ClassVar[frozenset[Pattern]] = frozenset({Pattern.CAUSAL_SELF})
-    has_weights: ClassVar[bool] = False
+    unread: ClassVar[tuple[str, ...]] = ("sums",)
 
     def __init__(
         self,
@@ -81,12 +80,7 @@ class Mamba2(Attention):
     def optimizer_options(self) -> dict[str, dict[str, float]]:
         return {name: {"weight_decay": 0.0} for name in ("step_bias", "log_decay", "skip")}
 
-    def mix_tokens(self, x: Tensor, source: Tensor, key_padding_mask: Tensor | None) -> Tensor:
-        state = self.empty_state(len(x)) | {"sums": None}  # zero, and the state after them is not read
-        return self.read(x, state, key_padding_mask)[0]
-
     def read(self, x: Tensor, state: State, padding: Tensor | None = None) -> tuple[Tensor, State]:
-        """n tokens x (B, n, D), mask (B, n) -> (B, n, D) and the state after them."""
         u, s = self.in_proj(x).tensor_split([sum(self.sizes)], -1)
         if padding is not None:
             u = u.masked_fill(padding[..., None], 0.0)
@@ -107,6 +101,3 @@ class Mamba2(Attention):
         """The last inputs of the convolution (B, taps - 1, I + 2 S), and S_t (B, H, S, P)."""
         sums = self.skip.new_zeros(batch, len(self.skip), self.d_state, self.inner_head)
         return {"window": self.convolution.empty_state(batch), "sums": upcast(sums)}
-
-    def chunk(self, x: Tensor, state: State) -> tuple[Tensor, State]:
-        return self.read(x, state)

@@ -77,6 +77,18 @@ class ChosenBlocks(MultiHead):
         summaries (B, K, M // b, E) -> (B, H, n, E)."""
         raise NotImplementedError
 
+    def attend_to_blocks(
+        self, q: Tensor, k: Tensor, v: Tensor, chosen: Tensor, key_padding_mask: Tensor | None
+    ) -> Tensor:
+        """Queries and keys as for `look` to the blocks `chosen` (B, K or H, n, S), -1 for none: (B, H, n, E)."""
+        if q.shape[2] == 1 and key_padding_mask is None:
+            seen = k.shape[2]
+            chosen = chosen[:, :, 0, : (seen - 1) // self.block]
+            return attend_to_tokens(q, k, v, tokens_of(chosen, self.block, seen))
+        chosen = chosen.repeat_interleave(self.heads // chosen.shape[1], 1)
+        options = {"block": self.block, "key_padding_mask": key_padding_mask, "dropout": self.active_dropout}
+        return chosen_block_attention(q, k, v, chosen, **options)
+
     def rotated(self, x: Tensor, first: int) -> tuple[Tensor, Tensor, Tensor]:
         """q (B, H, N, E), k and v (B, K, N, E) of x (B, N, D) at the positions from `first` on.
 
@@ -140,13 +152,5 @@ class MoBA(ChosenBlocks):
             q, kept["means"], hidden_blocks(key_padding_mask, self.block),
             block=self.block, selected=self.selected - 1, first=k.shape[2] - q.shape[2],
         )  # fmt: skip
-        q = q.to(v.dtype)
-        if q.shape[2] == 1 and key_padding_mask is None:
-            seen = k.shape[2]
-            chosen = chosen[:, :, 0, : (seen - 1) // self.block]
-            y = attend_to_tokens(q, k, v, tokens_of(chosen, self.block, seen))
-        else:
-            y = chosen_block_attention(
-                q, k, v, chosen, block=self.block, key_padding_mask=key_padding_mask, dropout=self.active_dropout
-            )
+        y = self.attend_to_blocks(q.to(v.dtype), k, v, chosen, key_padding_mask)
         return self.head_norm(upcast(y)).to(v.dtype)

@@ -27,10 +27,9 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from models.attention.base import check_choice
-from models.attention.moba import ChosenBlocks, attend_to_tokens, tokens_of
+from models.attention.moba import ChosenBlocks
 from models.ops.banded import banded_attention
 from models.ops.block_summaries import block_means, hidden_blocks, summary_attention
-from models.ops.chosen_blocks import chosen_block_attention
 
 BRANCHES = 3
 POSITION_STD = 0.02
@@ -117,14 +116,6 @@ class NSA(ChosenBlocks):
             selected=self.selected - 1, first=k.shape[2] - q.shape[2], dropout=self.active_dropout,
         )  # fmt: skip
         q, k = q.to(v.dtype), k.to(v.dtype)
-        if q.shape[2] == 1 and key_padding_mask is None:
-            seen = k.shape[2]
-            chosen = chosen[:, :, 0, : (seen - 1) // self.block]
-            selected = attend_to_tokens(q, k, v, tokens_of(chosen, self.block, seen))
-        else:
-            chosen = chosen.repeat_interleave(self.heads // self.key_heads, 1)
-            selected = chosen_block_attention(
-                q, k, v, chosen, block=self.block, key_padding_mask=key_padding_mask, dropout=self.active_dropout
-            )
+        selected = self.attend_to_blocks(q, k, v, chosen, key_padding_mask)
         near = window_attention(q, k, v, self.window, key_padding_mask, self.active_dropout)
         return sum(gates[..., i, None] * y.to(v.dtype) for i, y in enumerate((compressed, selected, near)))

@@ -25,8 +25,8 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from models.attention.base import Attention, Pattern, State
-from models.ops.gated_linear import gated_linear_attention, gated_linear_chunk
+from models.attention.base import Recurrent, State
+from models.ops.gated_linear import gated_linear_chunk
 from models.ops.heads import merge_heads, split_heads
 from models.ops.positions import apply_rope
 from models.ops.precision import autocast_disabled, upcast
@@ -62,14 +62,13 @@ def divisors(q: Tensor, k: Tensor, first: int) -> Tensor:
     return torch.cat(out, 2).clamp(SMALLEST, LARGEST)
 
 
-class RetNet(Attention):
+class RetNet(Recurrent):
     """(2 + 3 F) D^2 parameters, F `value_factor`; no biases.
 
     Raises ValueError for an odd head width, and for a value factor below 1.
     """
 
-    patterns: ClassVar[frozenset[Pattern]] = frozenset({Pattern.CAUSAL_SELF})
-    has_weights: ClassVar[bool] = False
+    unread: ClassVar[tuple[str, ...]] = ("sums",)
 
     def __init__(self, dim: int, heads: int, *, value_factor: int = 2, divide_scores: bool = False, **options: Any):
         super().__init__(dim, heads, **options)
@@ -109,15 +108,6 @@ class RetNet(Attention):
             o = merge_heads(F.rms_norm(o, o.shape[-1:], eps=EPSILON)).to(gate.dtype)
         return self.out_proj(gate * o)
 
-    def mix_tokens(self, x: Tensor, source: Tensor, key_padding_mask: Tensor | None) -> Tensor:
-        q, k, v, decay = self.project(x, 0)
-        if key_padding_mask is not None:
-            k = k.masked_fill(key_padding_mask[:, None, :, None], 0.0)
-        o, _ = gated_linear_attention(q, k, v, decay, final_state=False)
-        if self.divide_scores:
-            o = o / divisors(q, k, 0)
-        return self.write(x, o)
-
     def empty_state(self, batch: int) -> State:
         """S (B, H, E, V), the number of tokens seen and, if scores are divided, all keys."""
         new = upcast(self.q_proj.weight.new_zeros(()))
@@ -125,8 +115,10 @@ class RetNet(Attention):
         keys = {"k": new.new_zeros(batch, self.heads, 0, self.head_dim)} if self.divide_scores else {}
         return {"sums": sums, "seen": 0, **keys}
 
-    def chunk(self, x: Tensor, state: State) -> tuple[Tensor, State]:
+    def read(self, x: Tensor, state: State, padding: Tensor | None = None) -> tuple[Tensor, State]:
         q, k, v, decay = self.project(x, state["seen"])
+        if padding is not None:
+            k = k.masked_fill(padding[:, None, :, None], 0.0)
         o, sums = gated_linear_chunk(q, k, v, decay, state["sums"])
         keys = {}
         if self.divide_scores:

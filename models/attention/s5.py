@@ -17,7 +17,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from models.attention.base import Attention, Pattern, State, check_choice
+from models.attention.base import Pattern, Recurrent, State, check_choice
 from models.layers.initialisers import log_steps
 from models.ops.precision import autocast_disabled, upcast
 from models.ops.scan import diagonal_scan
@@ -37,7 +37,7 @@ def hippo_normal(size: int) -> tuple[Tensor, Tensor]:
     return torch.complex(torch.full_like(imaginary, -0.5), imaginary), vectors
 
 
-class S5(Attention):
+class S5(Recurrent):
     """p (3 + 2 D) + 2 p D K + D parameters with K = 1 matrix C, 2 if not causal, plus D^2 + D with the gate.
 
     Initial values: dt, one per mode, log-uniform in [0.001, 0.1]; L the eigenvalues of HiPPO-N, the normal part of the
@@ -57,7 +57,6 @@ class S5(Attention):
     """
 
     patterns: ClassVar[frozenset[Pattern]] = frozenset({Pattern.NONCAUSAL_SELF, Pattern.CAUSAL_SELF})
-    has_weights: ClassVar[bool] = False
 
     def __init__(
         self,
@@ -114,16 +113,17 @@ class S5(Attention):
         # Re C h = Re C Re h - Im C Im h
         return remembered, torch.cat([enter.real, enter.imag]).mT, torch.cat([real, -imaginary], 1)
 
-    def mix_tokens(self, x: Tensor, source: Tensor, key_padding_mask: Tensor | None) -> Tensor:
-        if key_padding_mask is not None:
-            x = x.masked_fill(key_padding_mask[..., None], 0.0)
+    def read(self, x: Tensor, state: State, padding: Tensor | None = None) -> tuple[Tensor, State]:
+        if padding is not None:
+            x = x.masked_fill(padding[..., None], 0.0)
         remembered, enter, leave = self.matrices()
         with autocast_disabled(x):
-            b = torch.complex(*(upcast(x) @ enter).chunk(2, -1))  # (B, N, p)
+            b = torch.complex(*(upcast(x) @ enter).chunk(2, -1))  # (B, n, p)
             y = self.skip * x
             for reverse, matrix in zip((False, True), leave, strict=False):
-                y = y + parts(diagonal_scan(remembered[None, None], b, reverse=reverse)) @ matrix
-        return self.finish(y.to(x.dtype))
+                h = diagonal_scan(remembered[None, None], b, state["h"], reverse=reverse)
+                y = y + parts(h) @ matrix
+        return self.finish(y.to(x.dtype)), {"h": h[:, -1].clone()}
 
     def finish(self, y: Tensor) -> Tensor:
         """The gated unit, (.., D) -> (.., D)."""
@@ -134,18 +134,8 @@ class S5(Attention):
 
     def empty_state(self, batch: int) -> State:
         """h (B, p), complex."""
-        return {"h": self.matrices()[0].new_zeros(batch, len(self.eigenvalues))}
-
-    def chunk(self, x: Tensor, state: State) -> tuple[Tensor, State]:
-        remembered, enter, leave = self.matrices()
-        with autocast_disabled(x):
-            b = torch.complex(*(upcast(x) @ enter).chunk(2, -1))  # (B, n, p)
-            if x.shape[1] == 1:
-                h = remembered * state["h"][:, None] + b
-            else:
-                h = diagonal_scan(remembered[None, None], b, state["h"])
-            y = self.skip * x + parts(h) @ leave[0]
-        return self.finish(y.to(x.dtype)), {"h": h[:, -1].clone()}
+        rates = torch.complex(*upcast(self.eigenvalues).unbind(-1))
+        return {"h": rates.new_zeros(batch, len(rates))}
 
 
 def parts(h: Tensor) -> Tensor:

@@ -14,7 +14,7 @@ CUT = 2.0
 CUT_STD = 0.87962566103423978  # standard deviation of N(0, 1) truncated at 2
 BERT_STD = 0.02
 SLOWEST, FASTEST = 0.001, 0.1
-SHORTEST = 1e-4  # lower bound of the steps that Mamba and Mamba-2 draw
+SHORTEST = 1e-4  # lower bound of the steps that `step_biases` draws
 
 
 def truncated_normal_(weight: Tensor, std: float) -> Tensor:
@@ -29,7 +29,7 @@ def log_steps(*size: int) -> Tensor:
 
 
 def step_biases(*size: int) -> Tensor:
-    """b such that the steps softplus(b) are log-uniform in [0.001, 0.1], as in Mamba and Mamba-2."""
+    """b such that the steps softplus(b) are log-uniform in [0.001, 0.1], as in Mamba and Gated DeltaNet."""
     steps = log_steps(*size).exp().clamp(min=SHORTEST)
     return steps + torch.expm1(-steps).neg().log()
 

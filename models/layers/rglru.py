@@ -17,8 +17,7 @@ from torch import Tensor, nn
 
 from models.layers.norms import upcast_rms_norm
 from models.ops.precision import upcast
-from models.ops.rglru import coefficients, recurrence
-from models.ops.scan import diagonal_scan
+from models.ops.rglru import recurrence
 from models.ops.tiles import in_few_kernels
 
 SHARPNESS = 8.0  # c of eq. 6
@@ -90,7 +89,7 @@ class RGLRU(nn.Module):
         hidden = None if key_padding_mask is None else key_padding_mask[..., None]
         first, gates = first_tokens(x, key_padding_mask, reverse), (self.recurrence_gate, self.input_gate)
         gates = read_together(x, *gates) if in_few_kernels(x) else [gate(x) for gate in gates]
-        return recurrence(x, *gates, self.rate, first, hidden, reverse=reverse)
+        return recurrence(x, *gates, self.rate, first, hidden=hidden, reverse=reverse).to(x.dtype)
 
     def empty_state(self, batch: int) -> State:
         """h (B, D), and the number of tokens seen."""
@@ -100,10 +99,8 @@ class RGLRU(nn.Module):
         """The next n tokens x (B, n, D) -> (B, n, D), equal to the same rows of `forward`."""
         first = None if state["seen"] else (torch.arange(x.shape[1], device=x.device) == 0)[:, None]  # (n, 1)
         gates = self.recurrence_gate, self.input_gate
-        r, i = (gate.token(x) if x.shape[1] == 1 else gate(x) for gate in gates)
-        _, i, a, scale = coefficients(r, i, self.rate, first)
-        b = scale * i * upcast(x)
-        h = a * state["h"][:, None] + b if x.shape[1] == 1 else diagonal_scan(a, b, state["h"])
+        gates = (gate.token(x) if x.shape[1] == 1 else gate(x) for gate in gates)
+        h = recurrence(x, *gates, self.rate, first, state=state["h"])
         return h.to(x.dtype), {"h": h[:, -1].clone(), "seen": state["seen"] + x.shape[1]}
 
 
@@ -143,7 +140,7 @@ class NormalisedRGLRU(nn.Module):
             last, hidden = first_tokens(x, key_padding_mask, True), key_padding_mask[..., None]
             first, hidden = (beside(*(y.expand_as(x) for y in pair)) for pair in ((first, last), (hidden, hidden)))
         rate = torch.cat([self.past.rate, self.future.rate])
-        h = recurrence(beside(x, x), beside(r, later_r), beside(i, later_i), rate, first, hidden)
+        h = recurrence(beside(x, x), beside(r, later_r), beside(i, later_i), rate, first, hidden=hidden).to(x.dtype)
         return h[..., : x.shape[-1]] + h[..., x.shape[-1] :].flip(1)
 
     def normalise(self, y: Tensor) -> Tensor:

@@ -26,6 +26,7 @@ import torch.nn.functional as F
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 
+from models.ops.decayed_chunks import Chunks
 from models.ops.dropout import draw_seed
 from models.ops.positions import rope_frequencies
 from models.ops.precision import autocast_disabled, upcast, upcast_product
@@ -203,15 +204,14 @@ class _Window:
         return [F.pad(x[:, :, first : first + count], (0, 0, *self.unseen)).to(like.dtype) for x, like in pairs]
 
 
-class _Segments:
+class _Segments(Chunks):
     """One call cut into segments, and the windows of keys that they see: in the pasts and in the segments."""
 
     def __init__(self, q, k, v, table, content, position, padding, options: _Options, flat):
         self.options, self.scale, self.padded = options, q.shape[-1] ** -0.5, any(x is not None for x in flat[2::3])
         self.padded |= padding is not None
-        self.batch, self.heads, self.length, _ = q.shape
-        self.size = min(options.segment, self.length)  # s
-        self.count = -(-self.length // self.size)  # G
+        super().__init__(q.shape[2], options.segment, any_size=True)  # s tokens in each of G
+        self.batch, self.heads = q.shape[:2]
         self.q = self.cut(q * self.scale)
         self.content, self.position = (x[:, None, None] * self.scale for x in (content, position))  # (H, 1, 1, E)
         pasts = zip(flat[::3], flat[1::3], flat[2::3], options.windows, strict=True)
@@ -224,14 +224,6 @@ class _Segments:
         self.hidden = torch.cat(hidden, -1)[:, None, :, None]  # (B or 1, 1, G, 1, L)
         self.whole = all(window.whole for window in self.windows)
         self.scores = self.batch * self.heads * self.count * self.size * self.table.shape[1]
-
-    def cut(self, x: Tensor) -> Tensor:
-        """(B, H, N, E) -> (B, H, G, s, E)."""
-        return F.pad(x, (0, 0, 0, self.count * self.size - self.length)).unflatten(2, (self.count, self.size))
-
-    def join(self, x: Tensor) -> Tensor:
-        """(B, H, G, s, E) -> (B, H, N, E)."""
-        return x.flatten(2, 3)[:, :, : self.length]
 
     def tiles(self) -> Iterator[Tile]:
         """Some examples, some of their segments, and some queries of each, computed together."""

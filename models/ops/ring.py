@@ -41,6 +41,7 @@ def attend_to_ring(q: Tensor, k: Tensor, v: Tensor, ring: Ring, *, bias: Tensor 
     """Softmax attention of the next n tokens, q, k, v (B, H, n, E), each to the last w tokens: (B, H, n, E), ring.
 
     `bias` (H, w) is added to the scores, its last column to a token's score with itself. The ring is written to.
+    Without a bias, k, v and the ring may have one head that all queries share.
     """
     seen, window, count = ring["seen"], ring["k"].shape[2], q.shape[2]
     if count == 1:
@@ -49,11 +50,15 @@ def attend_to_ring(q: Tensor, k: Tensor, v: Tensor, ring: Ring, *, bias: Tensor 
         if bias is not None:
             # the ring's slots are ordered by age except for one wrap-around; fused attention takes four dimensions
             bias = bias.roll(slot + 1, 1)[None, :, None, :filled].to(q.dtype)
-        y = F.scaled_dot_product_attention(q, ring["k"][:, :, :filled], ring["v"][:, :, :filled], attn_mask=bias)
+        rows = q.view(len(q), k.shape[1], -1, q.shape[3])  # heads that share keys are as many queries of one head
+        keys, values = (ring[name][:, :, :filled] for name in ("k", "v"))
+        y = F.scaled_dot_product_attention(rows, keys, values, attn_mask=bias).view_as(q)
     else:
         before = min(seen, window - 1)
-        keys = after_latest(ring["k"], k.to(q.dtype), seen, before)
-        values = after_latest(ring["v"], v.to(q.dtype), seen, before)
+        pairs = (ring["k"], k), (ring["v"], v)
+        keys, values = (
+            after_latest(old, new.to(q.dtype), seen, before).expand(-1, q.shape[1], -1, -1) for old, new in pairs
+        )
         # zero queries stand for the keys before the chunk
         rows = F.pad(q, (0, 0, before, 0))
         y = banded_attention(rows, keys, values, left=window - 1, right=0, bias=bias)[:, :, before:]

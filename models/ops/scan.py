@@ -36,6 +36,8 @@ def diagonal_scan(
     a, b = (x.movedim(dim, 1) for x in torch.broadcast_tensors(a.to(dtype), b.to(dtype)))
     if initial is None:
         initial = torch.zeros_like(b[:, 0])
+    if b.shape[1] == 1:
+        return torch.addcmul(b, a, initial.to(dtype)[:, None]).movedim(1, dim)
     return _Scan.apply(a, b, initial.to(dtype), reverse).movedim(1, dim)
 
 

@@ -2,6 +2,7 @@
 
 import pytest
 import torch
+from drawn import leaf
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from same import assert_same
@@ -25,9 +26,8 @@ def masked(q, k, v, *, left, right, bias=None, key_padding_mask=None, scale=None
 
 
 def tensors(length, left, right, *, batch=2, heads=3, width=4, seed=0):
-    generator = torch.Generator().manual_seed(seed)
     shapes = [(batch, heads, length, width)] * 3 + [(heads, left + right + 1)]
-    return [torch.randn(s, generator=generator, dtype=torch.float64).requires_grad_() for s in shapes]
+    return [leaf(*shape, seed=seed + i) for i, shape in enumerate(shapes)]
 
 
 @settings(max_examples=40)

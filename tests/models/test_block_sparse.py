@@ -2,6 +2,7 @@
 
 import pytest
 import torch
+from drawn import leaf
 from same import assert_same
 
 from models.ops import block_sparse
@@ -16,9 +17,7 @@ ROWS = [
 
 
 def tensors():
-    generator = torch.Generator().manual_seed(0)
-    x = torch.randn(3, BLOCKS, SIZE, WIDTH, generator=generator, dtype=torch.float64)
-    return [part.requires_grad_() for part in x]
+    return [leaf(BLOCKS, SIZE, WIDTH, seed=seed) for seed in range(3)]
 
 
 def hidden():

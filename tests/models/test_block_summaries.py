@@ -2,6 +2,7 @@
 
 import pytest
 import torch
+from drawn import leaf
 from memory import LargestStorage
 from same import assert_same
 
@@ -13,11 +14,8 @@ BATCH, HEADS, KEY_HEADS, LENGTH, WIDTH, BLOCK, BLOCKS = 2, 4, 2, 22, 4, 4, 5
 
 
 def tensors():
-    generator = torch.Generator().manual_seed(0)
     shapes = (HEADS, LENGTH), (KEY_HEADS, BLOCKS), (KEY_HEADS, BLOCKS)
-    return [
-        torch.randn(BATCH, *shape, WIDTH, generator=generator, dtype=torch.float64).requires_grad_() for shape in shapes
-    ]
+    return [leaf(BATCH, *shape, WIDTH, seed=seed) for seed, shape in enumerate(shapes)]
 
 
 def unread():

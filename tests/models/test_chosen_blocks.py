@@ -4,6 +4,7 @@ from itertools import pairwise
 
 import pytest
 import torch
+from drawn import leaf
 from memory import LargestStorage
 from same import assert_same
 
@@ -15,11 +16,8 @@ BATCH, HEADS, KEY_HEADS, LENGTH, WIDTH, BLOCK = 2, 4, 2, 23, 4, 5
 
 
 def tensors(queries=LENGTH):
-    generator = torch.Generator().manual_seed(0)
     shapes = (HEADS, queries), (KEY_HEADS, LENGTH), (KEY_HEADS, LENGTH)
-    return [
-        torch.randn(BATCH, *shape, WIDTH, generator=generator, dtype=torch.float64).requires_grad_() for shape in shapes
-    ]
+    return [leaf(BATCH, *shape, WIDTH, seed=seed) for seed, shape in enumerate(shapes)]
 
 
 def choices(mask=None):

@@ -7,6 +7,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from same import assert_same, gradients
+from test_gated_linear import at, weak_and_strong
 from zoo import few_kernels
 
 from models.ops import delta_rule as ops
@@ -51,11 +52,6 @@ def ours(q, k, v, r, g, e, state, **options):
     return delta_rule(q, k, v, r, g, erase=e, initial_state=state, **options)
 
 
-def at(leaves, index):
-    """Tokens of every leaf but the state."""
-    return [None if x is None else x[:, :, index] for x in leaves[:-1]]
-
-
 @settings(max_examples=15)
 @given(
     length=st.integers(1, 200),
@@ -89,16 +85,16 @@ def test_steps_and_parts_equal_the_whole_and_padding_leaves_the_state_alone(deca
     leaves = tensors(150, decays, both, batch=1)
     whole, state, rows = ours(*leaves), leaves[-1], []
     for t in range(150):
-        q, k, v, r, g, e = at(leaves, t)
+        q, k, v, r, g, e = at(leaves[:-1], t)
         y_t, state = delta_rule_step(q, k, v, r, state, g, erase=e)
         rows.append(y_t)
     assert_same((torch.stack(rows, 2), state), whole, rtol=1e-10)
-    first, state = ours(*at(leaves, slice(0, 67)), leaves[-1])
-    second, state = ours(*at(leaves, slice(67, None)), state)
+    first, state = ours(*at(leaves[:-1], slice(0, 67)), leaves[-1])
+    second, state = ours(*at(leaves[:-1], slice(67, None)), state)
     assert_same((torch.cat([first, second], 2), state), whole, rtol=1e-10)
     mask = torch.rand(1, 150, generator=torch.Generator().manual_seed(3)) < 0.4
     y, last = ours(*leaves, key_padding_mask=mask)
-    assert_same((y[:, :, ~mask[0]], last), ours(*at(leaves, ~mask[0]), leaves[-1]), rtol=1e-7)
+    assert_same((y[:, :, ~mask[0]], last), ours(*at(leaves[:-1], ~mask[0]), leaves[-1]), rtol=1e-7)
 
 
 @FORMS
@@ -106,13 +102,7 @@ def test_steps_and_parts_equal_the_whole_and_padding_leaves_the_state_alone(deca
 def test_any_decay_is_exact_in_float32(decays, both, form):
     """Strong next to weak decays: differences of sums would lose the weak ones, e^-sum would overflow."""
     q, k, v, r, g, e, state = tensors(256, decays, both, seed=4, dtype=torch.float32)
-    if decays:
-        generator = torch.Generator().manual_seed(4)
-        g = -1e-3 * torch.rand(2, 2, 256, decays, generator=generator)
-        g[torch.rand(g.shape, generator=generator) < 0.1] = -1e4
-        g[:, :, 100] = float("-inf")
-        g.requires_grad_()
-    leaves = [q, k, v, r, g, e, state]
+    leaves = [q, k, v, r, weak_and_strong(decays) if decays else g, e, state]
     with form():
         y, last = ours(*leaves)
         y.sum().backward()

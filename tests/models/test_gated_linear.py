@@ -120,16 +120,20 @@ def at(leaves, tokens):
     return [None if x is None else x[:, :, tokens] for x in leaves]
 
 
+def weak_and_strong(decays):
+    generator = torch.Generator().manual_seed(4)
+    g = -1e-3 * torch.rand(2, 2, 256, decays, generator=generator)
+    g[torch.rand(g.shape, generator=generator) < 0.1] = -1e4
+    g[:, :, 100] = float("-inf")
+    return g.requires_grad_()
+
+
 @pytest.mark.parametrize(("decays", "heads"), [(1, 2), (3, 2), (1, 1)])
 def test_any_decay_is_exact_in_float32(decays, heads):
     """Strong next to weak decays: differences of sums would lose the weak ones, e^-sum would overflow."""
     _, _, v, _, _ = tensors(256, 0, seed=4, dtype=torch.float32)
     q, k, *_ = tensors(256, 0, heads=heads, seed=4, dtype=torch.float32)
-    generator = torch.Generator().manual_seed(4)
-    g = -1e-3 * torch.rand(2, 2, 256, decays, generator=generator)
-    g[torch.rand(g.shape, generator=generator) < 0.1] = -1e4
-    g[:, :, 100] = float("-inf")
-    g.requires_grad_()
+    g = weak_and_strong(decays)
     y, state = gated_linear_attention(q, k, v, g)
     exact, exact_state = recurrence(*(x.double() for x in (q, k, v, g)), torch.zeros_like(state).double())
     torch.testing.assert_close(y.double(), exact, atol=1e-4, rtol=1e-5)

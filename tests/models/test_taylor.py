@@ -4,6 +4,7 @@ import contextlib
 
 import pytest
 import torch
+from drawn import leaf
 from same import assert_same
 from zoo import few_kernels
 
@@ -14,10 +15,8 @@ from models.ops.tiles import TileBudget
 
 def draw(length, *, width=4, values=5):
     """Leaves q, k (2, 3, N, K), v (2, 3, N, V) and S (2, 3, m, V)."""
-    generator = torch.Generator().manual_seed(0)
     shapes = (length, width), (length, width), (length, values), (feature_count(width), values)
-    leaves = (torch.randn(2, 3, *shape, generator=generator, dtype=torch.float64) for shape in shapes)
-    return [x.requires_grad_() for x in leaves]
+    return [leaf(2, 3, *shape, seed=seed) for seed, shape in enumerate(shapes)]
 
 
 def definition(q, k, v, state):

@@ -70,6 +70,24 @@ def attend(q: Tensor, k: Tensor, v: Tensor, keys: list[int], bias: dict[int, Ten
     return scores.softmax(0) @ v[keys]
 
 
+def silu(x: Tensor) -> Tensor:
+    return x * torch.sigmoid(x)
+
+
+def unit(x: Tensor) -> Tensor:
+    return x / (x.square().sum(-1, keepdim=True) + 1e-6).sqrt()
+
+
+def centred(x: Tensor, eps: float) -> Tensor:
+    """LayerNorm without weights."""
+    return (x - x.mean(-1, keepdim=True)) / (x.var(-1, keepdim=True, correction=0) + eps).sqrt()
+
+
+def sinusoid(distance: int, dim: int) -> Tensor:
+    angle = distance * 10000.0 ** (-torch.arange(0, dim, 2, dtype=torch.float64) / dim)
+    return torch.cat([angle.sin(), angle.cos()])
+
+
 def projections(dim: int) -> int:
     return 4 * dim * dim + 4 * dim
 

@@ -4,7 +4,7 @@ import math
 
 import torch
 
-from twins.base import Twin, heads_of, per_sequence
+from twins.base import Twin, heads_of, per_sequence, unit
 
 
 def distance_range(distance):
@@ -15,10 +15,6 @@ def distance_range(distance):
 
 def normed(norm, states):
     return states / (states.square().mean(-1, keepdim=True) + 1e-6).sqrt() * norm.weight
-
-
-def unit(x):
-    return x / (x.square().sum(-1, keepdim=True) + 1e-6).sqrt()
 
 
 def attend(q, k, v, factor, bias=0.0):

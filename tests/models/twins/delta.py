@@ -2,20 +2,12 @@
 
 import torch
 
-from twins.base import Twin, heads_of, per_sequence
+from twins.base import Twin, heads_of, per_sequence, silu, unit
 from twins.latte import convolution
-
-
-def silu(x):
-    return x * torch.sigmoid(x)
 
 
 def softplus(x):
     return torch.log(1 + torch.exp(x))
-
-
-def unit(x):
-    return x / (x.square().sum() + 1e-6).sqrt()
 
 
 def delta_net(model, x, padding, decays, gates):

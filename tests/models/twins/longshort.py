@@ -3,7 +3,7 @@
 import torch
 
 from models.attention.base import Pattern
-from twins.base import Twin, heads_of, per_sequence, projections
+from twins.base import Twin, heads_of, per_sequence, projections, sinusoid
 
 
 def summary(x, scores, tokens, heads):
@@ -39,11 +39,6 @@ def noncausal(model, x, padding):
             row.append(mixed(scores, [value.chunk(model.heads)[h] for value in values]))
         rows.append(torch.cat(row))
     return torch.stack(rows)
-
-
-def sinusoid(distance, dim):
-    angle = distance * 10000.0 ** (-torch.arange(0, dim, 2, dtype=torch.float64) / dim)
-    return torch.cat([angle.sin(), angle.cos()])
 
 
 def causal(model, x, padding):

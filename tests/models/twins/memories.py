@@ -2,12 +2,7 @@
 
 import torch
 
-from twins.base import Twin, heads_of, per_sequence
-
-
-def sinusoid(distance, dim):
-    angle = distance * 10000.0 ** (-torch.arange(0, dim, 2, dtype=torch.float64) / dim)
-    return torch.cat([angle.sin(), angle.cos()])
+from twins.base import Twin, heads_of, per_sequence, sinusoid
 
 
 def attend(model, x_i, keys):

@@ -4,11 +4,7 @@ import math
 
 import torch
 
-from twins.base import Twin, attend, heads_of, per_sequence
-
-
-def normed(x):
-    return (x - x.mean(-1, keepdim=True)) / (x.var(-1, keepdim=True, correction=0) + 1e-6).sqrt()
+from twins.base import Twin, attend, centred, heads_of, per_sequence
 
 
 def taken(centroid, rows, tokens, window):
@@ -48,8 +44,8 @@ def routing(model, x, source, padding, causal):
     if count < heads:
         q, k = (heads_of(linear(x), heads - count) for linear in (model.local_q, model.local_k))
         out += [local_head(model, h, q[h], k[h], v[h], padding, causal) for h in range(heads - count)]
-    q = [normed(y / math.sqrt(y.shape[-1])) for y in heads_of(model.routing_q(x), count)]
-    k = q if causal else [normed(y) for y in heads_of(model.routing_k(x), count)]
+    q = [centred(y / math.sqrt(y.shape[-1]), 1e-6) for y in heads_of(model.routing_q(x), count)]
+    k = q if causal else [centred(y, 1e-6) for y in heads_of(model.routing_k(x), count)]
     out += [routing_head(model, h, q[h], k[h], v[heads - count + h], padding, causal) for h in range(count)]
     return model.out_proj(torch.cat(out, -1))
 

@@ -6,7 +6,7 @@ import torch
 
 from models.attention.base import Pattern
 from models.attention.mega import FUNCTIONS
-from twins.base import Twin, per_sequence
+from twins.base import Twin, per_sequence, silu
 
 
 @per_sequence
@@ -38,10 +38,6 @@ def s4d_parameters(dim, heads, pattern, max_length, hyper):
     channels, state = hyper["channels"], hyper["d_state"]
     kernels = channels * (2 if hyper["bidirectional"] and pattern is Pattern.NONCAUSAL_SELF else 1)
     return channels * dim * dim + kernels * dim * state + (channels + 2) * dim + state
-
-
-def silu(x):
-    return x * torch.sigmoid(x)
 
 
 def moving_average(layer, x, channels):

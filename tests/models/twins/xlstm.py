@@ -4,11 +4,7 @@ import math
 
 import torch
 
-from twins.base import Twin, heads_of, per_sequence
-
-
-def silu(x):
-    return x / (1 + torch.exp(-x))
+from twins.base import Twin, centred, heads_of, per_sequence, silu
 
 
 def convolution(layer, x):
@@ -22,11 +18,6 @@ def convolution(layer, x):
 def blocks(layer, x):
     y = x @ torch.block_diag(*layer.weight)
     return y if layer.bias is None else y + layer.bias
-
-
-def normed(rows):
-    centred = rows - rows.mean(-1, keepdim=True)
-    return centred / torch.sqrt((centred**2).mean(-1, keepdim=True) + 1e-5)
 
 
 def mlstm(block, x, padding):
@@ -50,7 +41,7 @@ def mlstm(block, x, padding):
                 rows.append(x.new_zeros(width))
             else:
                 rows.append(qs[t] @ memory / (torch.maximum((qs[t] @ total).abs(), torch.exp(-m)) + 1e-6))
-        heads.append(normed(torch.stack(rows)))
+        heads.append(centred(torch.stack(rows), 1e-5))
     h = torch.cat(heads, dim=-1) * block.norm.weight
     return block.out_proj((h + block.skip * c) * silu(gate))
 
@@ -71,7 +62,7 @@ def slstm(block, x, padding):
                 cell, total = f * cell + i * torch.tanh(z), f * total + i
                 h = torch.sigmoid(o) * cell / total
             rows.append(h)
-        heads.append(normed(torch.stack(rows)))
+        heads.append(centred(torch.stack(rows), 1e-5))
     return torch.cat(heads, dim=-1) * block.norm.weight
 
 
@@ -83,7 +74,7 @@ def xlstm(model, x, source, padding, causal):
     y = slstm(block, x, padding)
     if block.ffn is None:
         return y
-    hidden = normed(x + y) * block.ffn_norm.weight
+    hidden = centred(x + y, 1e-5) * block.ffn_norm.weight
     gate = block.ffn.gate(hidden)
     gelu = gate / 2 * (1 + torch.erf(gate / math.sqrt(2)))
     return y + block.ffn.out(gelu * block.ffn.value(hidden))

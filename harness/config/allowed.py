@@ -8,9 +8,9 @@ The settings of `trainer.*` say where a cell runs and what is reported. What dec
 identity (`harness.config.cell`), and Lightning's Trainer takes further settings that change them: these are refused.
 """
 
-import importlib
 import inspect
 from collections.abc import Iterable, Mapping, Sequence
+from pkgutil import resolve_name
 from typing import Annotated, Any, Literal
 
 from omegaconf import DictConfig
@@ -79,7 +79,7 @@ def is_allowed(name: str, trusted: Sequence[str] = ()) -> bool:
     if package is None:
         return False
     try:
-        target, base = look_up(name), look_up(BASES[package])
+        target, base = (resolve_name(":".join(path.rsplit(".", 1))) for path in (name, BASES[package]))
     except (ImportError, AttributeError, ValueError) as error:
         raise UsageError(f"cannot find {name} ({one_line(error)})") from error
     is_defined_there = target.__module__ == name.rpartition(".")[0] if hasattr(target, "__module__") else False
@@ -87,12 +87,6 @@ def is_allowed(name: str, trusted: Sequence[str] = ()) -> bool:
         return False
     # a name that a module of this project only imports is not allowed
     return is_defined_there if package in ("models", "tasks") else target.__module__.startswith(f"{package}.")
-
-
-def look_up(name: str) -> Any:
-    """An attribute of a module."""
-    module, _, attribute = name.rpartition(".")
-    return getattr(importlib.import_module(module), attribute)
 
 
 def _strategy(value: Any) -> Any:

@@ -4,6 +4,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
+from pkgutil import resolve_name
 from typing import Any
 
 import torch
@@ -15,7 +16,7 @@ from torch.nn.modules.module import (
     register_module_parameter_registration_hook,
 )
 
-from harness.config.allowed import is_allowed, look_up
+from harness.config.allowed import is_allowed
 from harness.config.compose import arguments, option_config
 from harness.config.declared import check_limits
 from harness.config.instantiate import call, config_class, instantiate, target
@@ -208,6 +209,6 @@ def patterns_of(model: str) -> set[str]:
     """The patterns that a model of `conf/model/` declares; none if the model cannot be read."""
     try:
         name = str(option_config("model", model)["_target_"])
-        return set(map(str, look_up(name).patterns)) if is_allowed(name) else set()
+        return set(map(str, resolve_name(name).patterns)) if is_allowed(name) else set()
     except (OmegaConfBaseException, UsageError, KeyError, AttributeError):
         return set()

@@ -150,8 +150,7 @@ class Resources:
     accelerator: str = "auto"  # auto | cpu | gpu
     # torch threads per device; null: harness.training.process chooses
     cpus: int | None = key(None, least=1, most=MOST_CPUS, condition=True)
-    # native: models.ops.native, for CPUs; requires a C++ compiler. fla, flex: models.ops.fla_kernels and
-    # models.ops.flex, for GPUs
+    # native: models.ops.native, which requires a C++ compiler. fla, flex: models.ops.fla_kernels and flex, for GPUs
     kernels: Kernels = field(default=Kernels.torch, metadata={"condition": True})
     compile: bool = key(False, condition=True)  # torch.compile for training: harness.training.compiled
     # how float32 is multiplied: torch.set_float32_matmul_precision; high is TF32 on a GPU, medium bfloat16

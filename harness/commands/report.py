@@ -64,7 +64,7 @@ def _report(cfg: Any, overrides: Sequence[str]) -> int:
     from harness.report.render import markdown
     from harness.report.site import cards
     from harness.report.spec.figure import LineFigure
-    from harness.report.spec_files import available, load_figure
+    from harness.report.spec_files import available, figures_of, load_figure
 
     formats = formats_of(cfg.get("format") or ())
     typed = typed_values(overrides)
@@ -76,7 +76,9 @@ def _report(cfg: Any, overrides: Sequence[str]) -> int:
     if tables == ["all"] and not figures:
         figures = ["all"]
     require_folders(cfg.paths, typed, "paper", "records")
-    names = available(folders(), "figure") if figures == ["all"] or tables == ["all"] else figures
+    of_tables = [] if tables == ["all"] else figures_of(tables, folders())
+    figures = figures or of_tables
+    names = available(folders(), "figure") if "all" in (*figures, *tables) else dict.fromkeys((*figures, *of_tables))
     loaded = [load_figure(name, folders(), cfg.paths.paper) for name in names]  # before thousands of records are read
     tasks = tasks_of(tables, figures, cfg.paths.paper)
     records, broken = valid_records(cfg.paths.records, published=True, tasks=tasks, cache=of_command(cfg.paths.outputs))
@@ -96,7 +98,7 @@ def _report(cfg: Any, overrides: Sequence[str]) -> int:
             for measured in measurements.values():
                 plots += costs.measurement_plot(measured, Path(cfg.paths.figures)).update(cfg.check, draw)
         if tables:
-            of_rows = [figure for figure in loaded if isinstance(figure, LineFigure)] if figures and draws else []
+            of_rows = [figure for figure in loaded if isinstance(figure, LineFigure)]
             shown = {"plots": draws, "notes": cfg.get("notes", False), "figures": of_rows}
             report = report_tables(tables, cells, formats=texts, **shown, **settings)
             of_figures = {name: plot for page in report.pages for name, plot in page.figures.items()}

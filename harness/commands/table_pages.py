@@ -69,7 +69,7 @@ def table_page(
     from harness.report.pages.not_run import waiting_columns
     from harness.report.pages.pictures import pictures_of
     from harness.report.pages.table import build_table
-    from harness.report.plots.figures import figure_plot, table_plots
+    from harness.report.plots.figures import figure_pictures, figure_plot, table_plots
     from harness.report.plots.file import Sources
     from harness.report.scores import counted
     from harness.report.scores.groups import group_scores
@@ -93,10 +93,12 @@ def table_page(
         folder = paths.get("figures")
         drawn = table_plots(spec, selected, columns, Path(folder), page) if folder else []
         sources = Sources(cells, paths["paper"], measurements or {}, selected)
-        made = {fig.name: figure_plot(fig, sources, Path(folder)) for fig in figures if fig.table.name == name}
+        figures = [figure for figure in figures if figure.table.name == name and folder]
+        made = {figure.name: figure_plot(figure, sources, Path(folder)) for figure in figures}
         pictures = pictures_of(selected, spec, Path(paths["records"]), page)
         rates = tuning.sections(selected, spec)
-        table = build_table(spec, results, pictures, [picture for _, picture in drawn if picture], rates)
+        plots = [*figure_pictures(figures, made, page), *(picture for _, picture in drawn if picture)]
+        table = build_table(spec, results, pictures, plots, rates)
     tunings = {name: rows for parts in selected.values() for name, rows in tuned_columns(parts, spec.budget).items()}
     waits = waiting_columns(results)
     return TablePage(table, columns, results, waits, tunings, spec, [plot for plot, _ in drawn], made)

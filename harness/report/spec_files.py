@@ -6,7 +6,7 @@ the claims and questions `conf/finding/<name>.yaml`.
 
 import contextlib
 import os
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -97,6 +97,15 @@ def load_figure(
         if "table" in raw:
             raw["table"] = load_table(_name_in(raw, "table"), conf, paper_root)
         return parse(schema, raw, "")
+
+
+def figures_of(tables: Collection[str], conf: Folders) -> list[str]:
+    """The names of the figures of lines that show rows of these tables."""
+    found = []
+    for name in available(conf, "figure"):
+        with _reading(name, conf, "figure") as raw:
+            found += [name] if raw.get("kind") == "lines" and raw.get("table") in tables else []
+    return found
 
 
 def load_asked(conf: Folders) -> list[Asked]:

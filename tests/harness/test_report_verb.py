@@ -69,7 +69,7 @@ def test_a_table_of_one_column_ends_with_its_rows_and_the_strongest_predictor(tm
     assert f"{len(cells)} runs, 3 rows x 4 seeds, {clock(cells['wall_s'].sum())} in all" in " ".join(text.split())
     control = f"{cells[cells['model'] == 'no_mixing']['score'].mean():.1f}"
     (line,) = [line for line in text.splitlines() if line.startswith("no mixing")]
-    assert control in line and "behind LAVO (p < 0.001)" in line
+    assert control in line and "behind softmax attention (p < 0.001)" in line
     (predictor,) = [line.split() for line in text.splitlines() if "simple predictor" in line]
     assert predictor[-3].strip("█") == "", "the longest bar"
     assert "do=plan table=demo" in text and "do=list" in text.splitlines()[-1]

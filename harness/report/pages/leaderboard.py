@@ -141,6 +141,10 @@ def page(found: Sequence[str], made: Sequence[Board], number: Number = plain_ent
     lines.append(f"{NEXT}.")
     for spec, block, plots in made:
         lines += ["", *block_lines(block, number, level=2)]
-        lines += [f"\n![{escape(plot.message)}](../figures/{spec.name}-abilities.png)" for plot in plots]
+        lines += [
+            f"\n![{escape(plot.message)}](../figures/{spec.name}-abilities.png)"
+            for plot in plots
+            if "-abilities" in str(plot.link)
+        ]
         lines += ["", f"All columns, with intervals: [{escape(spec.title)}]({spec.name}.md)."]
     return document(TITLE, lines, HOW)

@@ -41,6 +41,16 @@ def figure_plot(figure: Any, sources: Sources, folder: Path) -> Plot:
     return Plot(data, kind.draw, tuple(below(folder, f"{figure.name}.{suffix}") for suffix in SUFFIXES))
 
 
+def figure_pictures(figures: Sequence[LineFigure], plots: Mapping[str, Plot], page: Path) -> list[Picture]:
+    """What the page of a table shows of its figures: those with numbers."""
+    pictures = []
+    for figure in figures:
+        if not (plot := plots[figure.name]).shows_nothing:
+            link = Path(os.path.relpath(plot.paths[0], page.parent)).as_posix()
+            pictures.append(Picture(figure.title, "", link, message=plot.data["title"]))
+    return pictures
+
+
 def without_numbers(
     figures: Sequence[Any], sources: Sources, made: Mapping[str, Plot] = {}
 ) -> list[tuple[Any, dict[str, Any]]]:
@@ -60,17 +70,17 @@ def table_plots(
     """The plots of a table whose page is `page`, each with the picture that the page shows: None of a plot that shows
     nothing, whose former file goes. `selected`: as `select` returns it."""
     if spec.every:
-        kinds = [("Abilities", rates, ABILITIES, heat.CAPTION, heat.data(spec.title, answers))]
+        kinds = [("Abilities", rates, ABILITIES, heat.data(spec.title, answers))]
     else:
         ranking_rows = [answer for answer in answers if answer.tests.ranks]  # of others a picture tells nothing
         kinds = [
-            ("Scores and intervals", scores, SCORES, scores.CAPTION, scores.data(spec.title, ranking_rows)),
-            ("Scores by learning rate", rates, RATES, rates.CAPTION, rates.data(spec, selected)),
+            ("Scores and intervals", scores, SCORES, scores.data(spec.title, ranking_rows)),
+            ("Scores by learning rate", rates, RATES, rates.data(spec, selected)),
         ]
     plots = []
-    for heading, kind, suffix, caption, data in kinds:
+    for heading, kind, suffix, data in kinds:
         plot = Plot(data, kind.draw, (figures / f"{spec.name}{suffix}.png",), dpi=130)
         link = Path(os.path.relpath(plot.paths[0], page.parent)).as_posix()
-        picture = Picture(heading, caption, link, message=data["title"])
+        picture = Picture(heading, "", link, message=data["title"])
         plots.append((plot, None if plot.shows_nothing else picture))
     return plots

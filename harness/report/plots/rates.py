@@ -15,9 +15,6 @@ from harness.report.render.words import counted
 from harness.report.scores.tuning import Selected, Tuning, tuned_columns
 from harness.report.spec.table import TableSpec
 
-CAPTION = (
-    "Median validation loss, else score, at a rate; framed: chosen, bold: the recipe's, ×: failed, grey: not tried."
-)
 WIDE, TALL = 0.34, 0.17  # of a square, inches
 LETTER = 0.06  # inches
 NARROWEST = 5.0  # inches, of a figure with a title

@@ -13,7 +13,6 @@ from harness.report.scores.comparison import BASELINE
 from harness.report.scores.places import Place
 from harness.report.scores.scores import Score, rank
 
-CAPTION = "Best row first: seeds, mean, 95 % interval; shaded: tied for best, ?: unclear, hollow: not tested."
 KEY = "bold: reference and control; dotted line: simple predictor"
 SHADE = "#3D84BF2B"  # of rows that are tied for best
 ACROSS = 3  # panels in a row

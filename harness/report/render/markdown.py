@@ -34,8 +34,7 @@ def render(table: Table, number: Number | None = None) -> str:
         lines += _section(section, section.title, number, said)
     lines += _details(table)
     for plot in table.plots:
-        lines += [f"## {escape(plot.heading)}", "", escape(plot.caption), ""]
-        lines += [f"![{escape(plot.message or plot.caption)}]({quote(plot.link)})", ""]
+        lines += [f"## {escape(plot.heading)}", "", f"![{escape(plot.message)}]({quote(plot.link)})", ""]
     for section in sections.get(True, ()):
         lines += _section(section, f"Appendix: {section.title}", number, said)
     lines += _pictures(table.pictures)

@@ -20,6 +20,7 @@ Time and memory are those of models/ops/gated_linear.py. The state has E (E + 1)
 import torch
 import torch.nn.functional as F
 from torch import Tensor
+from torch.autograd.function import once_differentiable
 
 from models.ops.gated_linear import gated_linear_chunk
 from models.ops.precision import autocast_disabled, upcast
@@ -56,7 +57,7 @@ def mlstm(
         if key_padding_mask is not None:
             hidden = key_padding_mask[:, None]
             enter, log_forget = enter.masked_fill(hidden, HIDDEN), log_forget.masked_fill(hidden, 0.0)
-        m, enter, decay = running_maximum(enter, log_forget, first)
+        m, enter, decay = _RunningMaximum.apply(enter, log_forget, first)
         last, m = m[..., -1].detach().clone(), m.to(k.dtype)
         k = k * (enter.exp() * k.shape[-1] ** -0.5)[..., None]
         v = F.pad(v, (0, 1), value=1.0)
@@ -66,13 +67,30 @@ def mlstm(
     return y[..., :-1] / summed[..., None], (memory, last)
 
 
-def running_maximum(enter: Tensor, log_forget: Tensor, first: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+class _RunningMaximum(torch.autograd.Function):
     """m_t = max(log f_t + m_{t-1}, i~_t) of i~ and log f (B, H, N), from m_0 (B, H), in float64.
 
     Also i~_t - m_t and log f_t + m_{t-1} - m_t, in which m is a constant, in the type of i~. With s_t the sum of log f
-    up to t, m_t = s_t + i~_b - s_b for the last token b that set m, or s_t + m_0.
+    up to t, m_t = s_t + i~_b - s_b for the last token b that set m, or s_t + m_0: a gradient of m_t is one of i~_b and
+    of log f_{b+1} .. log f_t.
     """
-    sums = F.pad(log_forget.double(), (1, 0)).cumsum(-1)
-    m = torch.cat([first[..., None], enter - sums[..., 1:]], -1).cummax(-1).values + sums
-    before, after = m.detach()[..., :-1], m.detach()[..., 1:]
-    return m[..., 1:], (enter - after).to(enter.dtype), (log_forget + before - after).to(enter.dtype)
+
+    @staticmethod
+    def forward(ctx, enter: Tensor, log_forget: Tensor, first: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        sums = F.pad(log_forget.double(), (1, 0)).cumsum(-1)
+        highest, setter = torch.cat([first[..., None], enter - sums[..., 1:]], -1).cummax(-1)  # b, or 0 for m_0
+        ctx.save_for_backward(setter)
+        m = highest + sums
+        before, m = m[..., :-1], m[..., 1:]
+        return m, (enter - m).to(enter.dtype), (log_forget + before - m).to(enter.dtype)
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx, grad: Tensor, denter: Tensor, ddecay: Tensor) -> tuple[Tensor, Tensor, None]:
+        (setter,) = ctx.saved_tensors
+        sums = F.pad(grad, (2, 0)).cumsum(-1)
+        # the gradient of m at t and at later tokens with the same b
+        later = sums.gather(-1, torch.searchsorted(setter, setter, right=True))[..., 1:] - sums[..., 1:-1]
+        later = later.to(denter.dtype)
+        own = later * (setter == torch.arange(setter.shape[-1], device=setter.device))[..., 1:]
+        return denter + own, ddecay + later - own, None

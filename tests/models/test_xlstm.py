@@ -119,7 +119,7 @@ def test_the_running_maximum_and_its_gradient(scale, first):
     for t in range(150):
         m = torch.maximum(decay[..., t] + m, x[..., t])
         rows.append(m)
-    pair = matrix.running_maximum(x, decay, start)[0], torch.stack(rows, -1)
+    pair = matrix._RunningMaximum.apply(x, decay, start)[0], torch.stack(rows, -1)
     assert_same(*pair, [x, decay], atol=1e-9, rtol=1e-8)
 
 

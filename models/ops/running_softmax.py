@@ -4,17 +4,11 @@
 
 The core of causal Latte (Dolga et al., 2024, arXiv 2402.17512, eq. 10). Tokens are cut into chunks: earlier tokens act
 through a state of L E numbers, tokens of the same chunk through products of size C x C. Time O(N L E + N C (L + E)).
-Only the inputs and the state before each tile are kept; backward recomputes the rest.
-
-Where logits rise far, and in few kernels, the sums are relative to m_tl, the largest logit up to t. With decays
-e^{m_(t-1) - m_t} they are gated linear attention of queries p / alpha and keys e^{theta_t - m_t}, and alpha is a scan:
-no exponent is positive, no denominator below 1. In few kernels autograd keeps what this form computes.
+Only the inputs and the state before each tile are kept, in few kernels before each chunk; backward recomputes the rest.
 
     B batch, H heads, N length, L latents, E value width, C tokens per chunk, K chunks per tile
 """
 
-import math
-from collections.abc import Iterator
 from dataclasses import dataclass
 
 import torch
@@ -23,14 +17,12 @@ from torch import Tensor
 from torch.autograd.function import once_differentiable
 
 from models.ops import fla_kernels, native
-from models.ops.gated_linear import gated_linear_attention
+from models.ops import running_softmax_stable as stable
 from models.ops.precision import autocast_disabled, upcast
-from models.ops.scan import diagonal_scan
 from models.ops.tiles import TileBudget, in_few_kernels, spans
 
 CHUNK = 32  # a power of two
 TILE = TileBudget(2**18, 2**26)  # numbers in one tensor; the stable form holds several
-LOG2_E = math.log2(math.e)
 SAFE_RISE = 40.0  # exponents then round to about 1e-6, 2^-25 of their size, and e^40 is well within float32
 HIDDEN = -1e30  # logit of a hidden key; finite, so that an all-hidden tile does not compute inf - inf
 
@@ -50,9 +42,6 @@ def running_softmax(weights: Tensor, logits: Tensor, v: Tensor, *, key_padding_m
     kernels = fla_kernels.chosen(v)
     if kernels is not None:
         return kernels.running_softmax(weights, logits, v, key_padding_mask).to(v.dtype)
-    if in_few_kernels(v):
-        with autocast_disabled(v):
-            return _stable(*_inputs(weights, logits, v, key_padding_mask), _nothing(logits, v))[0].to(v.dtype)
     return _RunningSoftmax.apply(weights, logits, v, key_padding_mask)
 
 
@@ -128,7 +117,8 @@ class _RunningSoftmax(torch.autograd.Function):
         dtheta_s = X_s (dA' gamma + V dS' + sum_{t>=s} dalpha_t)_s
 
     M is a constant for gradients, because O does not depend on it. alpha >= e^-j where j is the rise of a latent's
-    largest logit inside the tile; tiles with j above `SAFE_RISE` take the stable form, which has no such bound.
+    largest logit inside the tile; tiles with j above `SAFE_RISE` go through `running_softmax_stable`, which has no such
+    bound.
     """
 
     @staticmethod
@@ -143,11 +133,13 @@ class _RunningSoftmax(torch.autograd.Function):
             for rows in _rows(theta, v):
                 carry = _nothing(theta[rows], v)
                 for tokens in _tokens(theta[rows], v):
-                    tile = _inputs(p, theta, v, padding, rows, tokens)
-                    done = _forward(*_chunks(*tile), carry)
+                    tile = _ChunkedInputs.cut(p, theta, v, padding, rows, tokens)
+                    done = _forward(tile.p, tile.theta, tile.v, carry)
                     ctx.safe.append(done is not None)
-                    carries += carry
-                    o, carry = done or _stable(*tile, carry)
+                    o, after, kept = (*done, carry) if done else stable.forward(tile.p, tile.theta, tile.v, carry)
+                    carries += kept
+                    if tokens.stop < theta.shape[2]:
+                        carry = tuple(x.clone() for x in after)  # without a view that keeps the states of all chunks
                     _paste(out[rows, :, tokens], o)
         ctx.save_for_backward(p, theta, v, padding, *carries)
         return out
@@ -164,13 +156,11 @@ class _RunningSoftmax(torch.autograd.Function):
             for rows in reversed(_rows(theta, v)):
                 _, *dcarry = _nothing(theta[rows], v)
                 for tokens in reversed(_tokens(theta[rows], v)):
-                    tile, do_tile = _inputs(p, theta, v, padding, rows, tokens), upcast(do[rows, :, tokens])
+                    tile = _ChunkedInputs.cut(p, theta, v, padding, rows, tokens)
                     carry, carries = tuple(carries[-3:]), carries[:-3]
-                    if safe.pop():
-                        do_tile = _cut(do_tile, _size(do_tile)).contiguous()
-                        *grads, dtotal, dstate = _backward(*_chunks(*tile), carry, do_tile, *dcarry)
-                    else:
-                        *grads, dtotal, dstate = _stable_backward(*tile, carry, do_tile, *dcarry)
+                    function = _backward if safe.pop() else stable.backward
+                    do_tile = _cut(do[rows, :, tokens].to(tile.v.dtype), tile.v.shape[-2]).contiguous()
+                    *grads, dtotal, dstate = function(tile.p, tile.theta, tile.v, carry, do_tile, *dcarry)
                     dcarry = dtotal, dstate
                     for target, grad in zip((dp, dtheta, dv), grads, strict=True):
                         _paste(target[rows, :, tokens], grad)
@@ -180,57 +170,31 @@ class _RunningSoftmax(torch.autograd.Function):
         return dp, dtheta, dv, None
 
 
-EVERYTHING = slice(None)
+@dataclass(frozen=True)
+class _ChunkedInputs:
+    """A few chunks of the inputs; values of hidden keys are zero, and their logits are `HIDDEN`."""
 
+    p: Tensor  # (K, B, H, C, L)
+    theta: Tensor  # (K, B, H, C, L)
+    v: Tensor  # (K, B, H, C, E), contiguous
 
-def _inputs(
-    p: Tensor, theta: Tensor, v: Tensor, padding: Tensor | None, rows: slice = EVERYTHING, tokens: slice = EVERYTHING
-) -> tuple[Tensor, Tensor, Tensor]:
-    """Some tokens of some examples; values of hidden keys are zero, and their logits are `HIDDEN`."""
-    wide = torch.promote_types(v.dtype, torch.float32)
-    p, theta, v = (x[rows, :, tokens].to(wide) for x in (p, theta, v))
-    if padding is not None:
-        hidden = padding[rows, None, tokens, None]
-        theta, v = theta.masked_fill(hidden, HIDDEN), v.masked_fill(hidden, 0.0)
-    return p, theta, v
-
-
-def _stable(p: Tensor, theta: Tensor, v: Tensor, carry: Carry) -> tuple[Tensor, Carry]:
-    """The output for p and theta (B, H, n, L) and v (B, H, n, E), and the carry after these tokens.
-
-    carry: largest logit m (B, H, L), sum of e^{theta - m} (B, H, L), sum of e^{theta - m} v (B, H, L, E).
-    """
-    largest, total, state = carry
-    m = torch.cat([largest[:, :, None], theta.detach()], 2).cummax(2).values
-    decay, key = m[:, :, :-1] - m[:, :, 1:], (theta - m[:, :, 1:]).exp()
-    alpha = diagonal_scan(decay.exp(), key, total, dim=2)
-    o, state = gated_linear_attention(p / alpha, key, v, decay, initial_state=state)
-    return o, (m[:, :, -1], alpha[:, :, -1], state)
-
-
-def _stable_backward(
-    p: Tensor, theta: Tensor, v: Tensor, carry: Carry, do: Tensor, dtotal: Tensor, dstate: Tensor
-) -> tuple[Tensor, ...]:
-    """Gradients of p, theta, v and the carry's sums, from those of the output and of the carry after the tokens."""
-    with torch.enable_grad():
-        leaves = [x.detach().requires_grad_() for x in (p, theta, v, *carry[1:])]
-        o, (_, *sums) = _stable(*leaves[:3], (carry[0], *leaves[3:]))
-    return torch.autograd.grad((o, *sums), leaves, (do, dtotal, dstate))
-
-
-def _chunks(p: Tensor, theta: Tensor, v: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-    """The same cut into chunks, (K, B, H, C, L or E); values are contiguous."""
-    size = _size(v)
-    return _cut(p, size), _cut(theta, size, HIDDEN), _cut(v, size).contiguous()
-
-
-def _size(x: Tensor) -> int:
-    """C for the tokens of x (B, H, n, F)."""
-    return min(CHUNK, 1 << (x.shape[2] - 1).bit_length())
+    @classmethod
+    def cut(
+        cls, p: Tensor, theta: Tensor, v: Tensor, padding: Tensor | None, rows: slice, tokens: slice
+    ) -> "_ChunkedInputs":
+        chunk = min(CHUNK, 1 << (p.shape[2] - 1).bit_length())
+        wide = torch.promote_types(v.dtype, torch.float32)
+        p, theta, v = (x[rows, :, tokens].to(wide) for x in (p, theta, v))
+        if padding is not None:
+            hidden = padding[rows, None, tokens, None]
+            theta, v = theta.masked_fill(hidden, HIDDEN), v.masked_fill(hidden, 0.0)
+        return cls(_cut(p, chunk), _cut(theta, chunk, HIDDEN), _cut(v, chunk).contiguous())
 
 
 def _forward(p: Tensor, theta: Tensor, v: Tensor, carry: Carry) -> tuple[Tensor, Carry] | None:
-    """As `_stable` for chunks, or None if logits rise too far."""
+    """As `running_softmax_stable.forward`, or None if logits rise too far or if the CPU would wait for the answer."""
+    if in_few_kernels(theta):
+        return None
     top = _top(theta, carry[0])
     rise = top - torch.maximum(carry[0], theta[0, :, :, 0])
     if not rise.max() <= SAFE_RISE:
@@ -239,14 +203,13 @@ def _forward(p: Tensor, theta: Tensor, v: Tensor, carry: Carry) -> tuple[Tensor,
     gamma = torch.div(p, f.alpha, out=f.alpha).flatten(0, 2)
     o = gamma.bmm(f.state[:-1].flatten(0, 2))
     o.baddbmm_(gamma.bmm(f.x.mT).tril_(), v.flatten(0, 2))
-    # copies, not views that keep the states of all chunks
-    return o.view_as(v), (top, f.total[-1].clone(), f.state[-1].clone())
+    return o.view_as(v), (top, f.total[-1], f.state[-1])
 
 
 def _backward(
     p: Tensor, theta: Tensor, v: Tensor, carry: Carry, do: Tensor, dtotal: Tensor, dstate: Tensor
 ) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor]:
-    """As `_stable_backward` for chunks of a tile in which `_forward` is not None."""
+    """As `running_softmax_stable.backward`, for tiles in which `_forward` is not None."""
     f = _factors(theta, v, carry, _top(theta, carry[0]))
     shape = f.alpha.shape
     gamma = torch.div(p, f.alpha, out=torch.empty_like(f.alpha)).flatten(0, 2)
@@ -282,8 +245,7 @@ class _Factors:
 def _factors(theta: Tensor, v: Tensor, carry: Carry, top: Tensor) -> _Factors:
     largest, total, state = carry
     shrink = (largest - top).exp_()
-    x = torch.sub(theta, top[:, :, None], out=v.new_empty(theta.shape)).flatten(0, 2)
-    x.mul_(LOG2_E).exp2_()  # half the time of `exp`
+    x = stable.exponential(torch.sub(theta, top[:, :, None], out=v.new_empty(theta.shape))).flatten(0, 2)
     totals = _sums_before(x.sum(-2).view(-1, *total.shape), total * shrink)
     states = _sums_before(x.mT.bmm(v.flatten(0, 2)).view(-1, *state.shape), state * shrink[..., None])
     alpha = torch.baddbmm(totals[:-1].flatten(0, 2)[:, None], _triangle(x), x).view(theta.shape)
@@ -312,29 +274,9 @@ def _sums_after(x: Tensor, start: Tensor) -> Tensor:
 
 def _cumulate(x: Tensor, *, reverse: bool = False) -> Tensor:
     """Running sums over the first dimension, from its start or from its end, in place."""
-    for now, before in neighbours(len(x), reverse=reverse):
+    for now, before in stable.neighbours(len(x), reverse=reverse):
         x[now].add_(x[before])
     return x
-
-
-def neighbours(length: int, *, reverse: bool = False) -> Iterator[tuple[slice, slice]]:
-    """The few wide steps of a scan over `length` entries: (entries, their neighbours before or, in `reverse`, after).
-
-    Applying x[entries] += x[neighbours] step by step turns x into its running sums. All blocks of 8 come first at once,
-    then block after block, whose only neighbour is the end of the previous block.
-    """
-    block = 8
-
-    def places(start: int, count: int, step: int) -> slice:
-        if reverse:
-            start = length - 1 - (start + (count - 1) * step)
-        return slice(start, start + (count - 1) * step + 1, step)
-
-    for i in range(1, min(block, length)):
-        count = len(range(i, length, block))
-        yield places(i, count, block), places(i - 1, count, block)
-    for start in range(block, length, block):
-        yield places(start, min(block, length - start), 1), places(start - 1, 1, 1)
 
 
 def _nothing(theta: Tensor, v: Tensor) -> Carry:
@@ -347,17 +289,17 @@ def _nothing(theta: Tensor, v: Tensor) -> Carry:
 
 def _rows(theta: Tensor, v: Tensor) -> list[slice]:
     """Examples computed together: as many as leave room for 16 chunks per tile, so that few states are kept."""
-    step = _fitting(theta, v, min(16, -(-theta.shape[2] // CHUNK)))
+    step = _chunks(theta, v, min(16, -(-theta.shape[2] // CHUNK)))
     return spans(0, theta.shape[0], step)
 
 
 def _tokens(theta: Tensor, v: Tensor) -> list[slice]:
     """Tokens of each tile for the examples in theta."""
-    step = _fitting(theta, v, theta.shape[0]) * CHUNK
+    step = _chunks(theta, v, theta.shape[0]) * CHUNK
     return spans(0, theta.shape[2], step)
 
 
-def _fitting(theta: Tensor, v: Tensor, count: int) -> int:
+def _chunks(theta: Tensor, v: Tensor, count: int) -> int:
     """How often `count` chunks, over all heads of one example, fit a tile."""
     return TILE.fit(v, count * theta.shape[1] * CHUNK * max(theta.shape[-1], v.shape[-1], CHUNK))
 
@@ -371,10 +313,7 @@ def _cut(x: Tensor, chunk: int, fill: float = 0.0) -> Tensor:
 
 
 def _paste(target: Tensor, x: Tensor) -> None:
-    """Write (K, B, H, C, F) to (B, H, N, F), without the filler of `_cut`, or a tensor of the same shape."""
-    if x.ndim == target.ndim:
-        target.copy_(x)
-        return
+    """Write (K, B, H, C, F) to (B, H, N, F), without the filler of `_cut`."""
     length, chunk = target.shape[2], x.shape[-2]
     full = length // chunk
     target[:, :, : full * chunk].unflatten(2, (full, chunk)).copy_(x[:full].permute(1, 2, 0, 3, 4))

@@ -90,7 +90,7 @@ def test_a_layer_with_other_kernels_is_compared(monkeypatch, error, state):
     """On the CPU, where the kernels are a stand-in."""
 
     def chunk_gla(q, k, v, g, *, scale, initial_state, output_final_state):
-        with forms.kernels(False):
+        with forms.kernels(""):
             y, final = gated_linear_attention(*(x.transpose(1, 2) for x in (q, k, v, g)), initial_state=initial_state)
         y = torch.cat([error * y[..., :1], y[..., 1:]], -1)
         return y.transpose(1, 2), final

@@ -129,7 +129,7 @@ def paper_cell(part_run: PartRun) -> Iterator[Row]:
             except Interrupted:
                 entries, ended = attempt.entries("timeout"), "stopped by the time limit and saved"
     finally:
-        attempt.run_dir.release()
+        attempt.run_dir.ownership.release()
     yield summary(str(cell), entries, ended, cfg.train)
 
 

@@ -5,11 +5,12 @@ forward and backward, one causal sequence. It shows whether a recipe gains by `r
 `resources.kernels`.
 """
 
-import contextlib
 import os
 from collections.abc import Iterator
 from functools import partial
 from importlib.util import find_spec
+from typing import Any
+from unittest import mock
 
 import torch
 from torch import Tensor, nn
@@ -27,15 +28,9 @@ SWITCHES = dict.fromkeys(FLA, fla_kernels.SWITCH) | dict.fromkeys(FLEX, flex.SWI
 ROUNDS = 5
 
 
-@contextlib.contextmanager
-def kernels(switch: str) -> Iterator[None]:
-    """Context in which layers use these kernels; an empty switch: torch's forms."""
-    if switch:
-        os.environ[switch] = "1"
-    try:
-        yield
-    finally:
-        os.environ.pop(switch, None)
+def kernels(switch: str) -> Any:
+    """Context in which layers use these kernels alone; an empty switch: torch's forms."""
+    return mock.patch.dict(os.environ, {name: str(int(name == switch)) for name in SWITCHES.values()})
 
 
 def step(model: nn.Module, x: Tensor, switch: str, autocast: bool) -> None:

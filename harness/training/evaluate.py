@@ -25,6 +25,7 @@ from harness.records.machine import release_freed_memory
 from harness.training import fsdp
 from harness.training.batches.loader import sequential_indices
 from harness.training.module import NonFiniteError, TaskModule
+from models.generation.state import evaluating
 from tasks.base import Batch, FinalEvaluation, Predictor, Split, Task
 from tasks.regular_files import parse_json, read_text
 
@@ -121,7 +122,7 @@ def evaluate(
     make_metrics, score = metrics or module.task.metrics, score or module.task.score
     rank, world_size = trainer.global_rank, trainer.world_size
     started = time.monotonic()
-    with peak_memory.of_pass() as peak, evaluation_mode(module.model), trainer.precision_plugin.val_step_context():
+    with peak_memory.of_pass() as peak, evaluating(module.model), trainer.precision_plugin.val_step_context():
         accumulated = make_metrics().to(module.device)
         parts: list[tuple[int, dict[str, Tensor]]] = []  # (first example of a batch, its scores)
         failure, kept = None, Written(None if fsdp.is_sharded(module.model) else written)
@@ -208,18 +209,6 @@ class Written:
                 with self.file.open("a", encoding="utf-8") as file:
                     file.write(f"\n{json.dumps([indices.start, texts])}")
         return texts
-
-
-@contextmanager
-def evaluation_mode(model: nn.Module) -> Iterator[None]:
-    """No dropout and no gradients; the model's mode is restored."""
-    training = model.training
-    model.eval()
-    try:
-        with torch.no_grad():
-            yield
-    finally:
-        model.train(training)
 
 
 def on_device(batch: Batch, module: TaskModule) -> Batch:

@@ -3,26 +3,12 @@
 B batch, N length of the prompt
 """
 
-from collections.abc import Iterator
-from contextlib import contextmanager
-
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
 from models.backbones.decoder import LanguageModel
 from models.generation.sampling import Sampler, greedy
-
-
-@contextmanager
-def evaluating(model: nn.Module) -> Iterator[None]:
-    """Context without gradients and dropout; it restores the model's mode."""
-    training = model.training
-    model.eval()
-    try:
-        with torch.no_grad():
-            yield
-    finally:
-        model.train(training)
+from models.generation.state import evaluating
 
 
 def generate(model: LanguageModel, prompt: Tensor, *, max_new_tokens: int, sampler: Sampler = greedy) -> Tensor:

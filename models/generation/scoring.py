@@ -7,7 +7,7 @@ import torch
 from torch import Tensor
 
 from models.backbones.decoder import LanguageModel
-from models.generation.generate import evaluating
+from models.generation.state import evaluating
 
 
 def loglikelihood_rolling(model: LanguageModel, tokens: Tensor) -> Tensor:

@@ -17,9 +17,8 @@ from torch import Tensor
 
 from models.attention.base import State
 from models.backbones.seq2seq import Seq2Seq
-from models.generation.generate import evaluating
 from models.generation.sampling import Sampler, greedy
-from models.generation.state import take_rows
+from models.generation.state import evaluating, take_rows
 from models.ops.precision import upcast
 
 

@@ -7,8 +7,7 @@ import torch
 from torch import Tensor
 
 from models.backbones.transformer_tts import TransformerTTS
-from models.generation.generate import evaluating
-from models.generation.state import take_rows
+from models.generation.state import evaluating, take_rows
 
 
 def synthesise(

@@ -1,8 +1,11 @@
-"""What all states of decoding have in common: rows to select, and numbers to count."""
+"""What all states of decoding have in common: rows to select, numbers to count, and a model that does not train."""
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any
 
-from torch import Tensor
+import torch
+from torch import Tensor, nn
 
 # the dimension along which a cache has room for more tokens than the `seen` ones
 TOKENS = {"k": 2, "v": 2, "log_gates": 2, "inputs": 3, "taps": 3}
@@ -41,3 +44,15 @@ def numbers_kept(state: Any) -> int:
             part = part.narrow(TOKENS[name], 0, min(seen, part.shape[TOKENS[name]]))
         total += numbers_kept(part)
     return total
+
+
+@contextmanager
+def evaluating(model: nn.Module) -> Iterator[None]:
+    """Context without gradients and dropout; it restores the model's mode."""
+    training = model.training
+    model.eval()
+    try:
+        with torch.no_grad():
+            yield
+    finally:
+        model.train(training)

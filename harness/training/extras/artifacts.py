@@ -20,6 +20,7 @@ from harness.records import npz
 from harness.records.files import write_bytes_atomic
 from harness.records.png import with_palette
 from harness.records.predictions import path_of
+from models.generation.state import evaluating
 
 if TYPE_CHECKING:
     from tasks.base import Task
@@ -90,11 +91,6 @@ def png(figure: Any) -> bytes:
 @contextmanager
 def inference(model: nn.Module) -> Iterator[None]:
     """Evaluation mode without gradients; the mode and torch's generators are restored."""
-    training = model.training
     devices = {parameter.device for parameter in model.parameters() if parameter.device.type == "cuda"}
-    model.eval()
-    try:
-        with torch.no_grad(), torch.random.fork_rng(devices=sorted(devices, key=str)):
-            yield
-    finally:
-        model.train(training)
+    with evaluating(model), torch.random.fork_rng(devices=sorted(devices, key=str)):
+        yield

@@ -13,11 +13,11 @@ from harness.config.table_rows import format_settings
 from harness.errors import UsageError, did_you_mean
 from harness.records.collect import COLUMNS
 
-NUMERIC = ("seed", "score")
 # column of a frame -> what each of its values is (a missing one may be NaN), and its name in a message
 KINDS: dict[str, tuple[tuple[type, ...], str]] = {
     **dict.fromkeys(("id", "model", "task", "protocol", "budget", "status"), ((str,), "text")),
     **dict.fromkeys(("config", "evaluations", "tested"), ((Mapping,), "mappings")),
+    **dict.fromkeys(("seed", "score"), ((Real, type(None)), "numbers")),
     "baselines": ((Mapping, type(None), float), "mappings"),
     **dict.fromkeys(("changed", "artifacts"), ((tuple,), "tuples")),
     "predictions": ((os.PathLike, type(None), float), "paths"),
@@ -71,9 +71,6 @@ def record_frame(cells: Any) -> pd.DataFrame:
     if missing := [name for name in COLUMNS if name not in cells]:
         few = ", ".join(missing[:FEW]) + (", ..." if len(missing) > FEW else "")
         raise UsageError(f"records lacks the columns {few}: {needed}, with all its columns")
-    for name in NUMERIC:
-        if not pd.api.types.is_numeric_dtype(cells[name]) and cells[name].notna().any():
-            raise UsageError(f"records: the column {name} holds no numbers: {needed}")
     for name, (kinds, shown) in KINDS.items():
         if not all(isinstance(value, kinds) for value in cells[name]):
             raise UsageError(f"records: the column {name} holds other values than {shown}: {needed}")

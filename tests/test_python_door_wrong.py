@@ -128,7 +128,7 @@ def test_frames_that_are_no_records_are_named(cells):
         "not a Series": cells.iloc[0],
         "lacks the columns id, model, task, ...": pd.DataFrame(),
         "lacks the columns seed": cells.drop(columns="seed"),
-        "the column score holds no numbers": cells.assign(score="high"),
+        "the column score holds other values than numbers": cells.assign(score="high"),
         "twice: .drop_duplicates('id') keeps one": pd.concat([cells, cells]),
     }
     for says, frame in wrong.items():

@@ -9,16 +9,14 @@ The cache is a file below `paths.outputs`. Without it, with a damaged one or wit
 same, only later.
 """
 
-import contextlib
 import functools
-import gc
 import hashlib
 import json
 import os
 import stat
 import sys
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -28,6 +26,7 @@ import pydantic
 from harness.config.compose import folders, search_path
 from harness.config.places import ROOT
 from harness.errors import shown
+from harness.garbage import rare_garbage_collection
 from harness.records.files import write_atomic
 from tasks.regular_files import read_bytes
 from tasks.workers import divided
@@ -138,20 +137,8 @@ def _computed(files: Sequence[Path], compute: Compute, workers: int, report: Cal
 
 
 def _compute_all(compute: Compute, files: Sequence[Path]) -> list[Any]:
-    with without_collector():
+    with rare_garbage_collection():  # which takes a third of the time: a parsed file has no cycles
         return [compute(file) for file in files]
-
-
-@contextlib.contextmanager
-def without_collector() -> Iterator[None]:
-    """Without the garbage collector, which takes a third of the time: a parsed file has no cycles."""
-    enabled = gc.isenabled()
-    gc.disable()
-    try:
-        yield
-    finally:
-        if enabled:
-            gc.enable()
 
 
 def code_version() -> str:

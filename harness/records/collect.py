@@ -16,8 +16,9 @@ from harness.config.search import Trial, trial_of
 from harness.config.sweep import PlannedCell
 from harness.config.table_rows import format_settings, settings_key
 from harness.errors import one_line, shown
+from harness.garbage import rare_garbage_collection
 from harness.records import baselines, index, predictions, record
-from harness.records.cache import NO_CACHE, Cache, without_collector
+from harness.records.cache import NO_CACHE, Cache
 from harness.records.listing import record_files
 from harness.records.record import RecordError
 from harness.records.schema import Record, columns
@@ -68,7 +69,7 @@ def read_valid(valid: Iterable[index.Summary], problems: list[str]) -> list[dict
     def shared(entries: dict[str, Any]) -> dict[str, Any]:
         return {key: parts.setdefault(marshal.dumps(part, PLAIN), part) for key, part in entries.items()}
 
-    with without_collector():
+    with rare_garbage_collection():
         for summary in valid:
             try:
                 entries = record.read(summary.file, valid_sha256=summary.sha256)

@@ -29,12 +29,7 @@ TABLES = {
     "counts": CountsSpec,  # what printed formulas give at one choice of sizes, beside what ours give
     "measured": MeasuredSpec,  # printed time and memory beside what do=bench measured
 }
-FIGURES = {
-    "lines": LineFigure,
-    "measured": MeasuredFigure,
-    "pending": PendingFigure,
-    "picture": PictureFigure,
-}
+FIGURES = {"lines": LineFigure, "measured": MeasuredFigure, "pending": PendingFigure, "picture": PictureFigure}
 AnyTableSpec = TableSpec | SettingsSpec | FormulasSpec | CountsSpec | MeasuredSpec
 Folders = str | os.PathLike[str] | Sequence[str | os.PathLike[str]]
 

@@ -66,47 +66,36 @@ def span_attention(
     `bias` (H, left + right + 1) belongs to keys by their distance, `hidden` (B, M) is True at hidden keys. A query that
     sees no key gets zeros, and -inf.
     """
+
+    def score(score: Tensor, b: Tensor, h: Tensor, i: Tensor, j: Tensor) -> Tensor:
+        if bias is not None:
+            score = score + bias[h, (j - i + span.left).clamp(0, span.left + span.right)]
+        return score if hidden is None else torch.where(hidden[b, j], float("-inf"), score)
+
     blocks = _blocks_of_span(span, q.shape[2], k.shape[2], q.device)
-    return _attend(q, k, v, blocks, bias, span.left, hidden, scale)
+    return _attend(q, k, v, blocks, score if bias is not None or hidden is not None else None, scale)
 
 
 def table_attention(q: Tensor, k: Tensor, v: Tensor, table: Tensor, block: int, hidden: Tensor | None) -> Tensor:
     """Blocks of `block` tokens, a divisor of 128, see the blocks for which `table` (B, H, G, G) is True."""
+    if hidden is None:
+        hidden = table.new_zeros(len(table), k.shape[2])
     fill = -table.shape[-1] % (SIZE // block)
     some = F.pad(table, (0, fill, 0, fill))
     some = some.unflatten(3, (-1, SIZE // block)).any(4).unflatten(2, (-1, SIZE // block)).any(3)
-    blocks = _blocks(some, lambda b, h, i, j: table[b, h, i // block, j // block], q.shape[2], k.shape[2])
-    return _attend(q, k, v, blocks, None, 0, hidden, None)[0]
+
+    def visible(b: Tensor, h: Tensor, i: Tensor, j: Tensor) -> Tensor:
+        return table[b, h, i // block, j // block] & ~hidden[b, j]
+
+    return _attend(q, k, v, _blocks(some, visible, q.shape[2], k.shape[2]))[0]
 
 
-def _attend(
-    q: Tensor,
-    k: Tensor,
-    v: Tensor,
-    blocks: Any,
-    bias: Tensor | None,
-    left: int,
-    hidden: Tensor | None,
-    scale: float | None,
-) -> tuple[Tensor, Tensor]:
-    widest = 0 if bias is None else bias.shape[1] - 1
-
-    def score(score: Tensor, b: Tensor, h: Tensor, i: Tensor, j: Tensor) -> Tensor:
-        if bias is not None:
-            score = score + bias[h, (j - i + left).clamp(0, widest)]
-        return score if hidden is None else torch.where(hidden[b, j], float("-inf"), score)
-
+def _attend(q: Tensor, k: Tensor, v: Tensor, blocks: Any, score: Any = None, scale: float | None = None) -> Any:
     from torch.nn.attention.flex_attention import AuxRequest
 
-    modified = score if bias is not None or hidden is not None else None
+    options = {"score_mod": score, "block_mask": blocks, "scale": scale, "return_aux": AuxRequest(lse=True)}
     with autocast_disabled(q):
-        out, aux = _compiled()(
-            *(q, k.to(q.dtype), v.to(q.dtype)),
-            score_mod=modified,
-            block_mask=blocks,
-            scale=scale,
-            return_aux=AuxRequest(lse=True),
-        )
+        out, aux = _compiled()(q, k.to(q.dtype), v.to(q.dtype), **options)
     return out, aux.lse
 
 

@@ -44,10 +44,7 @@ RELEASE = (
     "the folder ShapeNetCompletion (https://gateway.infinitescript.com/?fileName=ShapeNetCompletion)"
     " with PCN.json of https://github.com/yuxumin/PoinTr/tree/master/data/PCN in it"
 )
-PATHS = {
-    "official": RELEASE,
-    "slice": "a folder laid out like ShapeNetCompletion, with a PCN.json of what is in it",
-}
+PATHS = {"official": RELEASE, "slice": "a folder laid out like ShapeNetCompletion, with a PCN.json of what is in it"}
 MOST_MEMORY = 4 << 30  # bytes of generated shapes
 FITTED_TO = 64  # training shapes
 NEIGHBOURS = 1024  # training shapes among which the nearest one is sought

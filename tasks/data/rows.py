@@ -168,12 +168,6 @@ def _is_list(kind: Any) -> bool:
     return types.is_list(kind) or types.is_large_list(kind) or types.is_fixed_size_list(kind)
 
 
-READERS = {
-    ".csv": csv_rows,
-    ".tsv": csv_rows,
-    ".jsonl": json_rows,
-    ".ndjson": json_rows,
-    ".parquet": parquet_rows,
-}
+READERS = {".csv": csv_rows, ".tsv": csv_rows, ".jsonl": json_rows, ".ndjson": json_rows, ".parquet": parquet_rows}
 TOKENIZER = ("tokenizer.json", "tokenizer_config.json", "vocab.json", "encoder.json", "vocab.bpe")
 READS = (*(f"*{end}{packed}" for end in READERS for packed in ("", ".gz")), *TOKENIZER)  # in a folder

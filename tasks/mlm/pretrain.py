@@ -96,10 +96,7 @@ class Pretraining(token_ids.PretrainingTokens, Corpus):
 
     def _hub(self, progress: Progress) -> Pieces:
         books, articles = (self.path and self.path / name for name in FOLDERS)
-        rows = [
-            bookcorpus.HUB.rows(books, joined=bookcorpus.JOINED)["train"],
-            WIKIPEDIA.rows(articles)["train"],
-        ]
+        rows = [bookcorpus.HUB.rows(books, joined=bookcorpus.JOINED)["train"], WIKIPEDIA.rows(articles)["train"]]
         counts = [sum(piece.stop - piece.start for piece in pieces) for pieces in rows]
         where = self.path or f"source={self.source}"
         self.check_is_complete(where, counts, [bookcorpus.SENTENCES, ARTICLES], "sentences and articles")

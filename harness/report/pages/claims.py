@@ -111,8 +111,4 @@ def _pair_facts(judged: Judged, group: Group) -> Iterator[str]:
         yield f"{difference} ({how}; n = {pair.seeds} seeds; {p_text(p)}{within})."
 
 
-REPLIES: dict[type[Asked], Callable[..., Reply]] = {
-    Compared: compared,
-    Kept: kept,
-    Leaders: leaders,
-}
+REPLIES: dict[type[Asked], Callable[..., Reply]] = {Compared: compared, Kept: kept, Leaders: leaders}

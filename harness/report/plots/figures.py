@@ -16,18 +16,11 @@ from harness.report.scores.tuning import Selected
 from harness.report.spec.figure import LineFigure, MeasuredFigure, PendingFigure, PictureFigure
 from harness.report.spec.table import TableSpec
 
-SCORES, RATES, ABILITIES = TABLE_SUFFIXES = (
-    "-scores",
-    "-rates",
-    "-abilities",
-)  # of the files, behind the name of the table
+# of the files, behind the name of the table
+SCORES, RATES, ABILITIES = TABLE_SUFFIXES = ("-scores", "-rates", "-abilities")
 # each has `data(figure, sources)`, all that the picture shows as a plain mapping, and `draw(data)`
 MOST_PANELS = 60
-KINDS = {
-    LineFigure: lines,
-    MeasuredFigure: costs,
-    PendingFigure: costs,
-}
+KINDS = {LineFigure: lines, MeasuredFigure: costs, PendingFigure: costs}
 
 
 def figure_plot(figure: Any, sources: Sources, folder: Path) -> Plot:

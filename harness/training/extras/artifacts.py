@@ -7,8 +7,7 @@ that cannot be made is reported in one line and never costs the record.
 import glob
 import hashlib
 import io
-from collections.abc import Callable, Collection, Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Callable, Collection, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -32,8 +31,9 @@ MAX_BYTES = 500_000
 
 def save_artifacts(task: "Task", model: nn.Module, record_path: Path, say: Callable[[str], object]) -> dict[str, str]:
     """Write the task's artifacts beside the record and remove those of an earlier attempt: {file name: sha256}."""
+    devices = {parameter.device for parameter in model.parameters() if parameter.device.type == "cuda"}
     try:
-        with inference(model):
+        with evaluating(model), torch.random.fork_rng(devices=sorted(devices, key=str)):
             contents = dict(task.artifacts(model))
     except Exception as error:
         say(f"no artifacts: {type(error).__name__}: {one_line(error)}")
@@ -86,11 +86,3 @@ def png(figure: Any) -> bytes:
         if len(data) <= MAX_PNG_BYTES:
             break
     return data
-
-
-@contextmanager
-def inference(model: nn.Module) -> Iterator[None]:
-    """Evaluation mode without gradients; the mode and torch's generators are restored."""
-    devices = {parameter.device for parameter in model.parameters() if parameter.device.type == "cuda"}
-    with evaluating(model), torch.random.fork_rng(devices=sorted(devices, key=str)):
-        yield

@@ -11,7 +11,7 @@ COPY constraints.txt ./
 # hadolint ignore=DL3013
 RUN pip install --no-cache-dir --extra-index-url https://download.pytorch.org/whl/cpu -c constraints.txt torch
 
-ARG EXTRAS=speech,summarization,mt,fast,loggers
+ARG EXTRAS=speech,summarization,mt,fast,loggers,gpu
 COPY . .
 RUN pip install --no-cache-dir -e ".[${EXTRAS}]" -c constraints.txt \
     && useradd --uid 1000 --create-home longhaul \

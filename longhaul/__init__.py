@@ -8,7 +8,7 @@
     longhaul.records(task="lra/listops")                                # all records, as a DataFrame
     trained = longhaul.load("a1d2790a")                                 # model with its weights, task, record
     longhaul.load("demo/lavo").predict("[MAX 2 [MIN 4 7 ] 9 ]")         # trained weights that come with the project
-    longhaul.compare("a1d2790a", "90d0dfc8")                            # do=compare
+    longhaul.compare("93023c46", "7cb0c52e")                            # do=compare
     longhaul.report("lavo/t11")                                         # do=report, as Markdown, a DataFrame, a plot
     longhaul.figure("probes/state")                                     # one of the figures, as a PNG
     longhaul.status(), longhaul.curves("task=lra/listops")              # do=status, do=curves, as data and a picture

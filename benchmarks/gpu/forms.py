@@ -29,7 +29,7 @@ ROUNDS = 5
 
 
 def kernels(switch: str) -> Any:
-    """Context in which layers use these kernels alone; an empty switch: torch's forms."""
+    """Context in which layers use only the kernels of `switch`, or torch's forms if it is empty."""
     return mock.patch.dict(os.environ, {name: str(int(name == switch)) for name in SWITCHES.values()})
 
 

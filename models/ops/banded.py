@@ -60,8 +60,7 @@ def banded_attention(
     if bias is not None and bias.shape != (q.shape[1], left + right + 1):
         raise ValueError(f"band bias is {tuple(bias.shape)}, not {(q.shape[1], left + right + 1)}")
     if flex.chosen(q, dropout):
-        span = flex.Span(left, right)
-        return flex.span_attention(q, k, v, span, bias=bias, hidden=key_padding_mask, scale=scale)[0]
+        return flex.span_attention(q, k, v, flex.Span(left, right), bias=bias, hidden=key_padding_mask, scale=scale)[0]
     n = q.shape[2]
     if left >= n - 1 and not right and bias is None and key_padding_mask is None and not dropout:
         # the band contains all earlier keys

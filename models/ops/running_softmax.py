@@ -81,7 +81,8 @@ def running_softmax_chunk(
     with autocast_disabled(v):
         all_logits, values = with_state(logits, v, state)
         none = weights.new_zeros(*weights.shape[:2], weights.shape[3], weights.shape[3])
-        y = running_softmax(torch.cat([none, weights], 2), all_logits, values)[:, :, weights.shape[3] :]
+        # not by fla's kernel, whose sums of log decays lose all digits behind the hidden logits of the state
+        y = _RunningSoftmax.apply(torch.cat([none, weights], 2), all_logits, values, None)[:, :, weights.shape[3] :]
         return y.to(v.dtype), advance(state, logits, v)
 
 

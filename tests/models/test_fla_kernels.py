@@ -171,6 +171,16 @@ def test_linear_attention_without_decay(called, monkeypatch):
     assert called == {"chunk_simple_gla"}
 
 
+def test_a_chunk_of_decoding_calls_no_kernel_of_latte(called, monkeypatch):
+    """Its state enters as tokens with hidden logits, behind which the kernel's sums in float32 have no digits."""
+    monkeypatch.setenv(fla_kernels.SWITCH, "1")
+    layer, x = Latte(16, 2, pattern="causal_self", max_length=9, latents=8), torch.randn(2, 9, 16)
+    y, state = layer.chunk(x[:, :5], layer.init_state(2))
+    rest = layer.chunk(x[:, 5:], state)[0]
+    assert called == set()
+    torch.testing.assert_close(torch.cat([y, rest], 1), layer(x)[0], atol=1e-5, rtol=1e-4)
+
+
 def test_16_bits_have_the_kernel_of_the_delta_rule(called, monkeypatch):
     monkeypatch.setenv(fla_kernels.SWITCH, "1")
     layer, x = DeltaNet(16, 2, pattern="causal_self", max_length=9), torch.randn(2, 9, 16)

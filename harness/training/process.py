@@ -323,7 +323,7 @@ def missing_for_gpu(kernels: Kernels, model: Mapping[str, Any]) -> str:
             else ""
         )
     if find_spec("fla") is None:
-        return "there is no package fla: pip install fla-core, or use resources.kernels=torch"
+        return "the package fla is not installed: pip install fla-core; resources.kernels=torch needs none"
     if not declared(model).gated_kernels or torch.cuda.get_device_capability()[0] != HOPPER or find_spec("tilelang"):
         return ""
     triton = re.match(r"(\d+)\.(\d+)\.(\d+)", version("triton"))

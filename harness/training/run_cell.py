@@ -273,7 +273,7 @@ def _run(
                 predictions.remove(record_path)
             record.write(without_secrets(entries), record_path)
             run_dir.end(request.since)
-        except record.RecordError as error:  # what the task gave is no record: a corrected task may test the weights
+        except record.RecordError as error:  # not the weights but what the task returned is at fault
             kept = f"the trained weights are kept ({run_dir.last}); after a correction the same command tests them"
             return _without_record(attempt, "refused", attempt.cfg.train.max_steps, 2, f"{error}; {kept}")
         except OSError as error:

@@ -94,7 +94,7 @@ class Kernels(NamedTuple):
 
     def running_softmax(self, weights: Tensor, logits: Tensor, v: Tensor, hidden: Tensor | None) -> Tensor:
         """As the function of this name, with hidden keys (B, N). Its log sums are in float32: to some 10^5 tokens."""
-        if hidden is not None:  # a weight of e^-80 that no value has; the kernel's differences would lose a larger one
+        if hidden is not None:  # zero values with a weight of e^-80; a far lower logit would cost its sums their digits
             lowest = logits.detach().amin(2, keepdim=True) - 80.0
             logits = torch.where(hidden[:, None, :, None], lowest, logits)
             v = v.masked_fill(hidden[:, None, :, None], 0.0)

@@ -78,7 +78,7 @@ def test_kernels_of_a_gpu_are_refused_without_one_or_without_the_library(monkeyp
             choose_kernels(compose([override]))
     monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
     monkeypatch.setattr(process, "find_spec", lambda name: None)
-    with pytest.raises(UsageError, match=r"no package fla: pip install fla-core"):
+    with pytest.raises(UsageError, match=r"the package fla is not installed: pip install fla-core"):
         choose_kernels(compose([FLA]))
     choose_kernels(compose([FLEX]))
     monkeypatch.setattr(torch, "__version__", "2.8.0+cu128")

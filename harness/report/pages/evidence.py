@@ -27,7 +27,7 @@ SHOWN_RATES = 6  # rows whose rates stand in a line
 
 @dataclass(frozen=True)
 class TablePage:
-    """A table's page, what its columns tell and what claims on them are judged by. One without cells has a page alone.
+    """A table's page, what its columns tell and what claims on them are judged by. One without cells has only a page.
 
     `waits`: columns that lack runs. `tunings`: column -> row -> the rate that its search chose. `plots`: each
     `harness.report.plots.file.Plot` that the page shows; `figures`: by name, those of its rows.

@@ -250,7 +250,7 @@ class TableSpec(SpecWithFootnotes):
         )
 
     def paper_recipe(self, row: str, column: str) -> tuple[str, ...]:
-        """The overrides that compose a row's cells in a column at the paper's budget, but for the model. Raises
+        """The overrides, without the model, that compose a row's cells in a column at the paper's budget. Raises
         UsageError for settings that a table may not make."""
         of_column, of_row = self.columns[column], self.rows[row]
         settings = to_overrides(cell_settings(of_row, of_column.set, PAPER))

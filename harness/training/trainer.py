@@ -3,11 +3,14 @@
 import logging
 import os
 import warnings
+from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import lightning.pytorch as pl
 import torch
 from lightning.fabric.plugins.environments import LightningEnvironment, SLURMEnvironment, TorchElasticEnvironment
+from lightning.pytorch.profilers import AdvancedProfiler, Profiler, PyTorchProfiler, SimpleProfiler
 from omegaconf import DictConfig
 
 from harness.config.allowed import check_trainer, devices_of
@@ -21,9 +24,14 @@ from harness.training.batches.loader import micro_batches
 from harness.training.callback import TrainingCallback
 from harness.training.checkpoints.checkpoint import SealedCheckpoints
 from harness.training.extras.loggers import make_loggers
-from harness.training.extras.profiling import make_profiler
 
 TF32 = (8, 0)  # compute capability
+PROFILERS: dict[str, Callable[..., Profiler]] = {
+    "simple": SimpleProfiler,
+    "advanced": partial(AdvancedProfiler, line_count_restriction=20),
+    # Lightning's own schedule restarts every five steps and writes a file of megabytes each time
+    "pytorch": partial(PyTorchProfiler, schedule=torch.profiler.schedule(wait=1, warmup=1, active=3, repeat=1)),
+}
 SLOW_FLOAT32 = (
     "float32 without TF32: several times slower than resources.matmul=high (the same cell, other last digits) or "
     "train.precision=bf16-mixed (another cell)"
@@ -59,7 +67,7 @@ def make_trainer(cfg: DictConfig, run_dir: RunDirectory, callback: TrainingCallb
         callbacks=[callback],
         plugins=[cluster_environment(), SealedCheckpoints(callback.cell, run_dir)],
         logger=make_loggers(cfg, run_dir.path, say),
-        profiler=profiler and make_profiler(profiler, run_dir.path, say),
+        profiler=profiler and PROFILERS[profiler](dirpath=run_dir.path, filename="profile"),
         enable_checkpointing=False,
         enable_progress_bar=False,
         enable_model_summary=False,

@@ -1,1 +1,1 @@
-"""Loggers, profilers, artifacts and estimates of the duration."""
+"""Loggers, artifacts and estimates of the duration."""

@@ -2,7 +2,7 @@
 
     python -m benchmarks                                       # lists the table
     python -m benchmarks layers --peers FOLDER --out FILE.md
-    python -m benchmarks bigbird Skyformer --peers FOLDER      # comparisons by name, group or project
+    python -m benchmarks longnet torchscale --peers FOLDER     # comparisons by name, group or project
 
 Both sides first compute the same: a difference beyond the tolerance is an error, and nothing is timed. Then they take
 turns in one process. A peer is a package, or a clone at a pinned commit in the folder that you name; a line says how to
@@ -32,7 +32,7 @@ from harness.records.machine import keep_freed_memory
 from harness.records.provenance import cpu_name, git
 from models.ops import native
 
-PACKAGES = ("transformers", "s5-pytorch", "xlstm", "einops")
+PACKAGES = ("transformers", "einops")
 
 
 def main(arguments: Sequence[str] | None = None) -> None:

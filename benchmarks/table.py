@@ -2,7 +2,7 @@
 
 from benchmarks import goals
 from benchmarks.comparison import Group
-from benchmarks.peers import mixers, others, recurrent, skyformer
+from benchmarks.peers import mixers, others, recurrent
 
 LAYERS = """\
 Forward and backward of a layer, to its input and all parameters, with the same weights on both sides, no dropout, no
@@ -18,12 +18,7 @@ The cores of Latte and Luna have 8 heads of 32, with 32 latents or slots; LAVO, 
 of 64."""
 
 GROUPS = (
-    Group(
-        "layers",
-        "One training step beside public implementations",
-        f"{LAYERS}\n{LEFT_OUT}",
-        (*skyformer.COMPARISONS, *others.COMPARISONS),
-    ),
+    Group("layers", "One training step beside public implementations", f"{LAYERS}\n{LEFT_OUT}", others.COMPARISONS),
     Group("recurrent", "One training step of recurrent layers beside public ones", LAYERS, recurrent.COMPARISONS),
     Group("mixers", "Sequence mixers beside public CPU forms", MIXERS, mixers.COMPARISONS),
     Group("goals", "Goals of the core algorithms", GOALS, goals.COMPARISONS),

@@ -20,11 +20,9 @@ from benchmarks.goals import LIGHTNET, WORKLOADS
 from benchmarks.page import page
 from benchmarks.peers import mixers
 from benchmarks.peers.clones import AbsentError, Clone, Project, imported_from
-from benchmarks.peers.layers import LENGTH, copy, layer, projections, sides_of
-from benchmarks.peers.skyformer import draws_of
+from benchmarks.peers.layers import copy, layer, projections, sides_of
 from benchmarks.table import ROWS
 from benchmarks.workloads import Sizes
-from models.attention.bigbird import random_blocks
 from models.attention.vanilla import Vanilla
 
 COMMITTED = sorted((Path(__file__).resolve().parents[1] / "results" / "side_by_side").glob("*.json"))
@@ -89,7 +87,7 @@ def run(monkeypatch, tmp_path):
 
 def test_rows_differ_and_are_found_by_their_names():
     keys = [(group.name, row.name, row.theirs) for group, row in ROWS]
-    assert len(set(keys)) == len(keys) and len(keys) >= 50
+    assert len(set(keys)) == len(keys) and len(keys) >= 35
     for group, row in ROWS:
         assert row.goal > 0 and row.tolerance <= 1e-3
         assert row.project.clone or row.project.packages or row.theirs == "softmax attention"
@@ -122,9 +120,9 @@ def test_a_mixer_is_compared_in_float64(monkeypatch, name):
     monkeypatch.setattr(mixers, "COMPARED", 16)
     monkeypatch.setattr(mixers, "TIMED", 32)
     (row,) = [row for row in mixers.COMPARISONS if row.name == name]
-    monkeypatch.setattr(mixers, "of_clone", lambda *_: {"naive_recurrent_gla": naive})
+    monkeypatch.setattr(mixers, "naive_of_fla", lambda *_: naive)
     assert 0 < max(differences(row.make(None), row.tolerance).values()) < 1e-12
-    monkeypatch.setattr(mixers, "of_clone", lambda *_: {"naive_recurrent_gla": partial(naive, error=1 + 1e-6)})
+    monkeypatch.setattr(mixers, "naive_of_fla", lambda *_: partial(naive, error=1 + 1e-6))
     with pytest.raises(DifferentError, match=r"outputs differ by \d\.\de-0[67]"):
         differences(row.make(None), row.tolerance)
 
@@ -156,11 +154,6 @@ def test_the_tolerance_is_that_of_the_comparison():
     assert differences(slightly(), 1e-2)["output"] == pytest.approx(1e-3, rel=0.01)
     with pytest.raises(DifferentError):
         differences(sides(change=lambda y: y * float("nan")), 1.0)
-
-
-def test_rows_that_are_not_the_same_function_are_left_out():
-    kept = sides(change=shifted, same=lambda x: torch.arange(x.shape[1]).ne(3).expand(x.shape[:2]))
-    assert max(differences(kept, 1e-4).values()) < 1e-5
 
 
 def test_the_interval_holds_the_median_as_often_as_it_says():
@@ -287,15 +280,3 @@ def test_a_clone_may_have_packages_of_our_names(tmp_path):
     assert VALUE == 7 and models.attention is before and sys.modules["models.attention"] is before
     assert "models.other" not in sys.modules and sys.path == path
     assert not list(Path(tmp_path).rglob("__pycache__"))
-
-
-def test_draws_give_the_blocks_of_the_peer():
-    count = LENGTH // 64
-    generator = torch.Generator().manual_seed(0)
-    blocks = torch.zeros(2, count - 2, 3, dtype=torch.long)
-    for head in range(2):
-        for g in range(1, count - 1):
-            candidates = torch.tensor([j for j in range(1, count - 1) if abs(j - g) > 1])
-            blocks[head, g - 1] = candidates[torch.randperm(len(candidates), generator=generator)[:3]]
-    chosen = random_blocks(draws_of(blocks, count), torch.tensor([count]))[0, :, 1:-1]
-    assert torch.equal(chosen.sort(-1).values, blocks.sort(-1).values)

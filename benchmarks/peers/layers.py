@@ -11,7 +11,6 @@ from benchmarks.workloads import Workload
 from models.attention.base import Attention, Pattern
 
 BATCH, LENGTH = 4, 2048
-SEED = 1
 
 Function = Callable[[Tensor], Tensor]
 Weights = dict[str, Tensor]
@@ -46,43 +45,26 @@ def scatter(module: nn.Module, scale: float = 0.05) -> Weights:
     return dict(module.named_parameters())
 
 
-def ones(batch: int = BATCH) -> Tensor:
-    """A mask (B, N) without padding, for peers that must have one."""
-    return torch.ones(batch, LENGTH)
-
-
 def sides_of(
     ours: Attention,
     theirs: nn.Module,
     call: Function | None = None,
     *,
     size: tuple[int, int] = (BATCH, LENGTH),
-    examples: int = BATCH,
-    same: Callable[[Tensor], Tensor] | None = None,
-    redraw: Callable[[], None] = lambda: None,
 ) -> Sides:
-    """`call` reads theirs where it is not simply called. `size`: batch and length.
-
-    A peer that draws random numbers takes them from torch's stream or from its own seed. The comparison begins at
-    `SEED`; `redraw` then lets our layer draw as often as the peer. `same` returns the mask (B, N) of the rows of
-    x (B, N, D) that must agree, where the two functions differ in some rows. `examples`: sequences that are compared.
-    """
+    """`call` reads theirs where it is not simply called. `size`: batch and length."""
     torch.manual_seed(0)
     x, cotangent = torch.randn(2, *size, ours.dim).unbind(0)
     functions = (lambda x: ours(x)[0], call or theirs)
     ours.train(), theirs.train()
 
     def values() -> tuple[Tensors, Tensors]:
-        few = x[:examples]
-        kept = torch.ones(few.shape[:2], dtype=torch.bool) if same is None else same(few)
         results = []
         for function in functions:
-            leaf = few.clone().requires_grad_()
-            torch.manual_seed(SEED)
+            leaf = x.clone().requires_grad_()
             y = function(leaf)
-            y.backward(cotangent[:examples] * kept[..., None])
-            results.append((y.detach()[kept], leaf.grad))
-        redraw()
+            y.backward(cotangent)
+            results.append((y.detach(), leaf.grad))
         return tuple(results)
 
     parameters = (ours.parameters(), theirs.parameters())

@@ -9,7 +9,7 @@ float64 where it says float32.
 
 import math
 import re
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from functools import partial
 from importlib import import_module
 from pathlib import Path
@@ -18,16 +18,14 @@ from typing import Any, NamedTuple
 
 import torch
 import torch.nn.functional as F
-from torch import Tensor, nn
+from torch import Tensor
 
 from benchmarks.comparison import Comparison, Sides, Tensors
 from benchmarks.peers.clones import Clone, Project, imported_from
-from benchmarks.peers.layers import Weights, copy, projections, scatter
+from benchmarks.peers.layers import Weights, copy, scatter
 from benchmarks.workloads import Sizes, Workload, random_heads
-from models.attention.based import ConvBlock, LinearBlock
-from models.attention.hyena import Hyena
+from models.attention.based import LinearBlock
 from models.attention.mamba2 import Mamba2
-from models.attention.moba import MoBA
 from models.ops.delta_rule import delta_rule
 from models.ops.forgetting import forgetting_attention
 from models.ops.gated_linear import gated_linear_attention
@@ -37,9 +35,6 @@ FLA = Clone(
     "flash-linear-attention", "https://github.com/fla-org/flash-linear-attention",
     "bc3b101dcb713ddc5bd8924b66754eb68b5ccf89", source="fla",
 )  # fmt: skip
-MOBA = Clone("MoBA", "https://github.com/MoonshotAI/MoBA", "61e456bc956c5a25fd9c84e5496b661329cb1b72", source="moba")
-SAFARI = Clone("safari", "https://github.com/HazyResearch/safari", "02220c69d247e5473616cd053a443ad99fd2559b")
-BASED = Clone("based", "https://github.com/HazyResearch/based", "32c1bd4e09c8f7f718b0ed3f2e0a333908297879")
 
 DIM, HEADS = 128, 4
 HEAD = DIM // HEADS
@@ -94,17 +89,11 @@ def names_of(file: Path, dtype: torch.dtype, within: str = "") -> dict[str, Any]
     return vars(module)
 
 
-def of_clone(
-    clone: Clone,
-    path: str,
-    peers: Path | None,
-    dtype: torch.dtype,
-    unused: Mapping[str, Sequence[str]] | None = None,
-) -> dict[str, Any]:
-    """The names of a file in a clone; `unused` as in `imported_from`. Raises AbsentError."""
-    folder = clone.folder(peers)
-    with imported_from(folder, unused=unused):
-        return names_of(folder / path, dtype)
+def naive_of_fla(path: str, function: str, peers: Path | None, dtype: torch.dtype) -> Callable[..., Any]:
+    """A function of a file below the clone's `ops`. Raises AbsentError."""
+    folder = FLA.folder(peers)
+    with imported_from(folder):
+        return names_of(folder / "ops" / path / "naive.py", dtype)[function]
 
 
 def heads(dtype: torch.dtype, length: int, *widths: int) -> list[Tensor]:
@@ -140,7 +129,7 @@ class Operator(NamedTuple):
     tokens_first: bool = True
 
     def __call__(self, peers: Path | None, dtype: torch.dtype, length: int) -> Pair:
-        naive = of_clone(FLA, f"ops/{self.file}/naive.py", peers, dtype)[self.function]
+        naive = naive_of_fla(self.file, self.function, peers, dtype)
         theirs = partial(tokens_first, naive) if self.tokens_first else lambda *tensors: naive(*tensors)[0]
         return Pair(self.ours, theirs, self.inputs(*heads(dtype, length, *self.widths)))
 
@@ -206,7 +195,7 @@ OPERATORS = {
 
 
 def mamba2(peers: Path | None, dtype: torch.dtype, length: int) -> Pair:
-    """The whole layer. Raises ModuleNotFoundError without transformers."""
+    """The whole layer, (B, N, D) -> (B, N, D). Raises ModuleNotFoundError without transformers."""
     from transformers import Mamba2Config
 
     module = import_module("transformers.models.mamba2.modeling_mamba2")
@@ -220,11 +209,12 @@ def mamba2(peers: Path | None, dtype: torch.dtype, length: int) -> Pair:
     weights |= {"convolution.weight": theirs.conv1d.weight.flip(-1), "convolution_bias": theirs.conv1d.bias}
     weights |= {"step_bias": theirs.dt_bias, "log_decay": theirs.A_log, "skip": theirs.D}
     copy(model, weights | {"norm.weight": theirs.norm.weight})
-    return layer_pair(model, theirs, dtype, length)
+    x = torch.randn(1, length, DIM, generator=torch.Generator().manual_seed(0)).to(dtype)
+    return Pair(lambda x: model(x)[0], theirs, (x,), (model.parameters(), theirs.parameters()))
 
 
 def based(peers: Path | None, dtype: torch.dtype, length: int) -> Pair:
-    naive = of_clone(FLA, "ops/based/naive.py", peers, dtype)["naive_chunk_based"]
+    naive = naive_of_fla("based", "naive_chunk_based", peers, dtype)
     block = LinearBlock(DIM, HEADS, 16).to(dtype)
     sums = block.empty_state(1)["sums"]
 
@@ -239,64 +229,12 @@ def based(peers: Path | None, dtype: torch.dtype, length: int) -> Pair:
     return Pair(ours, theirs, heads(dtype, length, 16, 16, HEAD))
 
 
-def based_conv(peers: Path | None, dtype: torch.dtype, length: int) -> Pair:
-    unused = {"flash_attn.utils.generation": ("InferenceParams",)}
-    names = of_clone(BASED, "based/models/mixers/convolution.py", peers, dtype, unused)
-    theirs = names["BaseConv"](DIM, length, expand_proj=4).to(dtype)
-    model = ConvBlock(DIM, 2 * DIM, 3).to(dtype)
-    scatter(theirs)
-    weights = projections(in_proj=theirs.in_proj, out_proj=theirs.out_proj)
-    copy(model, weights | {"convolution.weight": theirs.conv.conv.weight.flip(-1)})
-    return layer_pair(model, theirs, dtype, length)
-
-
-def hyena(peers: Path | None, dtype: torch.dtype, length: int) -> Pair:
-    names = of_clone(SAFARI, "standalone_hyena.py", peers, dtype)
-    theirs = names["HyenaOperator"](DIM, length, emb_dim=33, w=14)
-    model = Hyena(DIM, HEADS, pattern="causal_self", max_length=length).to(dtype)
-    network = theirs.filter_fn.implicit_filter
-    weights = projections(in_proj=theirs.in_proj, out_proj=theirs.out_proj)
-    weights |= {"convolution.weight": theirs.short_filter.weight.flip(-1), "convolution_bias": theirs.short_filter.bias}
-    weights |= {"filters.skip": theirs.filter_fn.bias, "filters.frequency": network[1].freq}
-    weights |= projections(**{"filters.out": network[6]}, **{f"filters.hidden.{i}": network[2 * i] for i in range(3)})
-    copy(model, weights)
-    return layer_pair(model, theirs, dtype, length)
-
-
-def moba(peers: Path | None, dtype: torch.dtype, length: int) -> Pair:
-    naive = of_clone(MOBA, "moba_naive.py", peers, dtype)["moba_attn_varlen_naive"]
-    # published blocks of 512 leave many keys out of a long text only
-    sizes = {"block": 64} if length < TIMED else {}
-    model = MoBA(DIM, HEADS, pattern="causal_self", max_length=length, **sizes).to(dtype)
-
-    def ours(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
-        return model.look(q, q, k, v, model.summaries(k, v, None), None)
-
-    def theirs(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
-        ends = torch.tensor([0, length], dtype=torch.int32)
-        y = naive(*(swapped(x)[0] for x in (q, k, v)), ends, length, model.block, model.selected)
-        return swapped(y[None])
-
-    return Pair(ours, theirs, heads(dtype, length, HEAD, HEAD, HEAD))
-
-
-def layer_pair(model: nn.Module, theirs: nn.Module, dtype: torch.dtype, length: int) -> Pair:
-    """Two layers (B, N, D) -> (B, N, D) with the same weights."""
-    x = torch.randn(1, length, DIM, generator=torch.Generator().manual_seed(0)).to(dtype)
-
-    def ours(x: Tensor) -> Tensor:
-        y = model(x)
-        return y[0] if isinstance(y, tuple) else y
-
-    return Pair(ours, theirs, (x,), (model.parameters(), theirs.parameters()))
-
-
 LOOP = "theirs is a loop over tokens: flash-linear-attention has no chunked form of it in torch"
+FLA_PROJECT = Project(FLA.name, FLA, ("einops==0.8.2",))
 TRANSFORMERS = Project("transformers", packages=("transformers==5.24.0",))
 
 
-def comparison(name: str, make: Make, theirs: str, source: Clone | Project = FLA, note: str = "") -> Comparison:
-    project = Project(source.name, source, ("einops==0.8.2",)) if isinstance(source, Clone) else source
+def comparison(name: str, make: Make, theirs: str, project: Project = FLA_PROJECT, note: str = "") -> Comparison:
     return Comparison(name, f"{project.name} {theirs}", partial(sides, make), project, TOLERANCE, note=note)
 
 
@@ -310,7 +248,4 @@ COMPARISONS = (
     *(comparison(name, each, each.function, note=NOTES.get(name, "")) for name, each in OPERATORS.items()),
     comparison("mamba2", mamba2, "Mamba2Mixer", TRANSFORMERS, "the whole layer"),
     comparison("based", based, "naive_chunk_based", note="the linear layer"),
-    comparison("based_conv", based_conv, "BaseConv", BASED, "the convolution, a whole layer"),
-    comparison("hyena", hyena, "HyenaOperator", SAFARI, "the whole layer, N log N by design"),
-    comparison("moba", moba, "moba_attn_varlen_naive", MOBA, "ours reads N / 512 means per token"),
 )

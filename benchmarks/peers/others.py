@@ -1,4 +1,4 @@
-"""RetNet's retention and LongNet's dilated attention of `torchscale`, as whole blocks of its own; S5; Longformer.
+"""RetNet's retention and LongNet's dilated attention of `torchscale`, as whole blocks of its own; Longformer.
 
 RetNet's rotations and decays, which its model makes once for all layers, are not timed. `parallel` is its default form
 in training. Its dilated attention requires a GPU's fused kernel; torch's fused kernel for CPUs, which returns the same
@@ -14,16 +14,15 @@ from torch import Tensor, nn
 
 from benchmarks.comparison import Comparison, Sides
 from benchmarks.peers.clones import Clone, Project, imported_from
-from benchmarks.peers.layers import LENGTH, copy, layer, ones, projections, sides_of
+from benchmarks.peers.layers import BATCH, LENGTH, copy, layer, projections, sides_of
 from benchmarks.peers.recurrent import PROJECT as TRANSFORMERS
 from models.attention.base import Pattern
 from models.attention.longformer import Longformer as OurLongformer
 from models.attention.longnet import LongNet
 from models.attention.retnet import RetNet
-from models.attention.s5 import S5
 
 CLONE = Clone("torchscale", "https://github.com/microsoft/torchscale", "4d1e0e82e5adf86dd424f1463192635b73fc8efc")
-DIM, HEADS, FACTOR, STATE = 64, 2, 2, 64
+DIM, HEADS, FACTOR = 64, 2, 2
 SEGMENTS, RATIOS = [512, 1024, 2048], [1, 2, 4]
 WINDOW = 512  # of Longformer
 CHUNK = 512  # torchscale's recurrent_chunk_size
@@ -77,19 +76,6 @@ def retnet(peers: Path | None, *, chunked: bool) -> Sides:
     return sides_of(model, theirs, call)
 
 
-def s5(peers: Path | None) -> Sides:
-    """The state space of the `s5-pytorch` package: no projections around it, all eigenvalues kept, causal."""
-    from s5 import S5 as Public
-
-    theirs = Public(DIM, STATE)
-    settings = {"d_state": STATE, "blocks": 1, "conj_sym": False, "gate": "none"}
-    model = layer(S5, DIM, 1, pattern=Pattern.CAUSAL_SELF, **settings)
-    values = {"eigenvalues": theirs.seq.Lambda, "enter": theirs.seq.B, "leave": theirs.seq.C}
-    values = {name: torch.view_as_real(x) if x.is_complex() else x for name, x in values.items()}
-    copy(model, values | {"skip": theirs.seq.D, "log_step": theirs.seq.log_step})
-    return sides_of(model, theirs)
-
-
 class Longformer(nn.Module):
     """Attention of `transformers`, whose output projection is outside it, with a linear layer in that place."""
 
@@ -103,7 +89,7 @@ class Longformer(nn.Module):
         self.attention, self.out = LongformerSelfAttention(LongformerConfig(**sizes, **options), 0), nn.Linear(DIM, DIM)
         for unused in ("query_global", "key_global", "value_global"):
             delattr(self.attention, unused)
-        self.hidden = 1 - ones()  # 0 is local attention
+        self.hidden = torch.zeros(BATCH, LENGTH)  # 0 is local attention
 
     def forward(self, x: Tensor) -> Tensor:
         hidden = self.hidden[: len(x)]
@@ -119,7 +105,6 @@ def longformer(peers: Path | None) -> Sides:
 
 
 PROJECT = Project("torchscale", CLONE, ("einops",))
-S5_PROJECT = Project("s5-pytorch", packages=("s5-pytorch==0.2.1",))
 LONGNET_NOTE = f"causal, segments {SEGMENTS}, ratios {RATIOS}; both with torch's fused kernel"
 LONGFORMER_NOTE = f"a window of {WINDOW}, no global tokens"
 RETNET_NOTE = "with large values, for theirs divides scores by a sum, which the norm takes out but for its epsilon"
@@ -128,6 +113,5 @@ COMPARISONS = (
     Comparison("retnet", "torchscale, parallel", partial(retnet, chunked=False), PROJECT, note=RETNET_NOTE),
     # in float64, too, its form in chunks differs by 5e-5 to 1e-4
     Comparison("retnet", "torchscale, in chunks", partial(retnet, chunked=True), PROJECT, 2e-4, note=RETNET_NOTE),
-    Comparison("s5", "s5-pytorch", s5, S5_PROJECT, tolerance=1e-3),
     Comparison("longformer", "transformers LongformerSelfAttention", longformer, TRANSFORMERS, note=LONGFORMER_NOTE),
 )

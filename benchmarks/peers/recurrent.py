@@ -1,4 +1,4 @@
-"""Recurrent layers of language models beside those of `transformers` and `xlstm`.
+"""Recurrent layers of language models beside those of `transformers`.
 
 transformers 5 has no TransfoXL; XLNet's relative attention, called segment by segment, is the same function. No package
 has compressive, block_recurrent or infinity_former. `retnet` is a row of torchscale.
@@ -19,13 +19,9 @@ from models.attention.griffin import Griffin
 from models.attention.mamba import Mamba
 from models.attention.rwkv4 import RWKV4
 from models.attention.transformer_xl import TransformerXL
-from models.attention.xlstm import XLSTM
 
 GRIFFIN = {"dim": 768, "heads": 8}
 WINDOW = 1024
-XLSTM_SIZES = {"dim": 768, "heads": 4}
-
-
 SIZE = (4, 512)  # batch and length, so that public layers which walk from token to token end within a minute
 
 
@@ -119,43 +115,6 @@ def griffin_local(peers: Path | None) -> Sides:
     return _sides(ours, theirs, _griffin_weights(theirs), call)
 
 
-CONVOLUTION = {"conv1d.conv.weight": "convolution.weight", "conv1d.conv.bias": "convolution.bias"}
-
-
-def mlstm(peers: Path | None) -> Sides:
-    from xlstm import mLSTMLayer, mLSTMLayerConfig
-
-    dim, heads = XLSTM_SIZES.values()
-    theirs = mLSTMLayer(mLSTMLayerConfig(embedding_dim=dim, num_heads=heads, context_length=LENGTH))
-    values = scatter(theirs)
-    names = {"proj_up.weight": "up_proj.weight", "proj_down.weight": "out_proj.weight", "learnable_skip": "skip"}
-    weights = {f"block.{ours}": values[public] for public, ours in (names | CONVOLUTION).items()}
-    weights |= {f"block.{part}_proj.weight": values[f"{part}_proj.weight"].mT for part in "qkv"}
-    for part in ("weight", "bias"):
-        weights[f"block.gate_proj.{part}"] = torch.cat([values[f"mlstm_cell.{gate}gate.{part}"] for gate in "if"])
-    weights["block.norm.weight"] = 1 + values["mlstm_cell.outnorm.weight"]
-    return _sides((XLSTM, XLSTM_SIZES), theirs, weights)
-
-
-def slstm(peers: Path | None) -> Sides:
-    from xlstm import sLSTMLayer, sLSTMLayerConfig
-
-    dim, heads = XLSTM_SIZES.values()
-    config = sLSTMLayerConfig(embedding_dim=dim, num_heads=heads, backend="vanilla", dtype="float32")
-    theirs, width = sLSTMLayer(config), dim // heads
-    values = scatter(theirs)
-    weights = {f"block.{ours}": values[public] for public, ours in CONVOLUTION.items()}
-    biases = theirs.slstm_cell._bias_.view(4, dim)
-    # the package exchanges the gates f and i
-    for index, (ours, public) in enumerate(zip("ifzo", "fizo", strict=True)):
-        weights[f"block.{ours}_proj.weight"] = values[f"{public}gate.weight"].mT
-        weights[f"block.{ours}_proj.bias"] = biases[index]
-    kernel = theirs.slstm_cell._recurrent_kernel_.view(heads, 4, width, width)
-    weights["block.recurrent"] = kernel.permute(0, 3, 1, 2)
-    weights["block.norm.weight"] = 1 + values["group_norm.weight"]
-    return _sides((XLSTM, XLSTM_SIZES | {"slstm_every": 1}), theirs, weights)
-
-
 def transformer_xl(peers: Path | None) -> Sides:
     from transformers import XLNetConfig
     from transformers.models.xlnet.modeling_xlnet import XLNetRelativeAttention
@@ -190,17 +149,11 @@ def transformer_xl(peers: Path | None) -> Sides:
 
 
 PROJECT = Project("transformers", packages=("transformers==5.23.0",))
-XLSTM_PROJECT = Project("xlstm", packages=("xlstm==2.0.6",))
 THEIRS = {
     mamba: "transformers MambaMixer",
     rwkv4: "transformers RwkvSelfAttention",
     griffin_recurrent: "transformers RecurrentGemma",
     griffin_local: "transformers RecurrentGemma",
-    mlstm: "xlstm mLSTMLayer",
-    slstm: "xlstm sLSTMLayer, vanilla",
     transformer_xl: "transformers XLNetRelativeAttention",
 }
-COMPARISONS = tuple(
-    Comparison(make.__name__, theirs, make, XLSTM_PROJECT if "xlstm" in theirs else PROJECT)
-    for make, theirs in THEIRS.items()
-)
+COMPARISONS = tuple(Comparison(make.__name__, theirs, make, PROJECT) for make, theirs in THEIRS.items())

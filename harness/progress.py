@@ -90,13 +90,11 @@ class Pace:
         if done != self.done:
             self.done, self.changed = done, now
 
-    def text(self, total: int, now: float, expected_s: float | None) -> str:
-        """`12/s, 1:05 left` or `2:10 each, 17:20 left`; without an end so far, `about 26:00 expected`, or nothing."""
+    def text(self, total: int, now: float) -> str:
+        """`12/s, 1:05 left` or `2:10 each, 17:20 left`; nothing until the first unit has ended."""
         ended, seconds = self.done - self.first, self.changed - self.started
         if ended <= 0 or seconds <= 0:
-            return (
-                "" if expected_s is None else f", about {clock(max(0.0, expected_s - (now - self.started)))} expected"
-            )
+            return ""
         seconds_each = seconds / ended
         pace = f"{1 / seconds_each:.3g}/s" if seconds_each < 1 else f"{clock(seconds_each)} each"
         if not total:  # not known
@@ -136,8 +134,7 @@ class Progress:
     def __call__(self, name: str, done: int, total: int, detail: str = "") -> None:
         self.update(name, done, total, detail)
 
-    def update(self, name: str, done: int, total: int, detail: str = "", expected_s: float | None = None) -> None:
-        """`expected_s`: the seconds that all of it should take, by other sources, until the first unit has ended."""
+    def update(self, name: str, done: int, total: int, detail: str = "") -> None:
         now = time.monotonic()
         if name not in self._paces:
             self._paces[name] = Pace(now, done, done, now, now, done)
@@ -149,7 +146,7 @@ class Progress:
         pace.note(done, now)
         if pace.is_due(now):
             share = f"{done}/{total} ({100 * done / total:.0f} %)" if total else f"{done:,}"
-            line = f"{name} {share}{pace.text(total, now, expected_s)} {detail}".rstrip()
+            line = f"{name} {share}{pace.text(total, now)} {detail}".rstrip()
             pace.printed, pace.printed_done = now, done
             pace.interval = min(2 * pace.interval, LONGEST_INTERVAL_S)
             self._line(line, shown=self._live is not None)

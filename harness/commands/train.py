@@ -9,8 +9,6 @@ import time
 from collections import defaultdict
 from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import replace
-from pathlib import Path
-from typing import Any
 
 from omegaconf import DictConfig
 
@@ -25,10 +23,9 @@ from harness.launch.local import devices_per_cell, run_parallel, run_sequential
 from harness.progress import Progress, clock, fitted, late_bar, print_columns
 from harness.records import record
 from harness.records.collect import TrialRecords
-from harness.records.estimate import estimate
 from harness.training.checkpoints.dependency import Dependency
 from harness.training.dependents import refused_at_once
-from harness.training.extras.long_run import longest, records_here
+from harness.training.extras.long_run import longest
 from harness.training.process import (
     SCHEDULER,
     STOPPED,
@@ -155,27 +152,12 @@ def announce_each(requests: Sequence[CellRequest]) -> Iterator[CellRequest]:
             durations.append(seconds)
 
 
-def expected_s(requests: Sequence[CellRequest], at_once: int) -> float | None:
-    """The seconds of all cells, by records of this machine; None if a cell has no such record."""
-    records: dict[Path, list[dict[str, Any]]] = {}
-    seconds = 0.0
-    for request in requests:
-        folder = request.cell.record_path(request.cfg).parent
-        if folder not in records:
-            records[folder] = records_here(folder)
-        if (expected := estimate(request.cell, records[folder])) is None:
-            return None
-        seconds += expected.seconds
-    return seconds / at_once
-
-
 def run_workers(requests: Sequence[CellRequest], cfg: DictConfig) -> Iterator[CellResult]:
     """Run cells in `n_jobs` worker processes, which take cell after cell; one that dies ends its current cell alone.
 
     A level starts when all cells of the levels below it have ended.
     """
     at_once = min(cfg.n_jobs, len(requests))
-    expected = expected_s(requests, at_once)
     folder = serialized_cell.new_folder(folder_below(cfg.paths.outputs, "sweeps"))
     cells = [serialized_cell.write(folder / f"{number:04d}.yaml", request) for number, request in enumerate(requests)]
     with warned_of_limit(cfg.cluster.signal_s), catch_stop_signals() as stop_signal, Progress() as progress:
@@ -183,7 +165,7 @@ def run_workers(requests: Sequence[CellRequest], cfg: DictConfig) -> Iterator[Ce
         ended = 0  # cells of the levels below
 
         def show(done: int, running: int) -> None:
-            progress.update("cells", ended + done, len(cells), f"{running} running", expected)
+            progress.update("cells", ended + done, len(cells), f"{running} running")
 
         for level in sorted({request.level for request in requests}):
             batch = [cell for cell, request in zip(cells, requests, strict=True) if request.level == level]

@@ -10,15 +10,15 @@ from harness.progress import Progress, fitted, late_bar
 
 @pytest.fixture
 def lines(monkeypatch):
-    """(lines, run): `run(updates, expected_s)` makes updates of (seconds since the start, cells done) of 12 cells."""
+    """(lines, run): `run(updates)` makes updates of (seconds since the start, cells done) of 12 cells."""
     said, clock = [], [0.0]
     monkeypatch.setattr(progress_module.time, "monotonic", lambda: clock[0])
 
-    def run(updates, expected_s=None):
+    def run(updates):
         with Progress(said.append) as progress:
             for seconds, done in updates:
                 clock[0] = seconds
-                progress.update("cells", done, 12, "2 running", expected_s)
+                progress.update("cells", done, 12, "2 running")
         return said
 
     return run
@@ -32,10 +32,8 @@ def test_the_time_left_is_that_of_the_cells_that_ended_and_falls_between_two(lin
     assert quiet[-1].startswith("cells 1/12 (8 %) 1:00 each, 0:59 left"), "ten minutes have passed since"
 
 
-def test_before_the_first_end_the_records_tell_and_nothing_is_unknown(lines):
-    assert lines([(0, 0), (600, 0)], 720.0) == ["cells 0/12 (0 %), about 2:00 expected 2 running"]
-    said = lines([(0, 0), (600, 0)])[-1]
-    assert said == "cells 0/12 (0 %) 2 running" and "?" not in said
+def test_before_the_first_end_no_time_is_made_up(lines):
+    assert lines([(0, 0), (600, 0)]) == ["cells 0/12 (0 %) 2 running"]
 
 
 def test_fast_work_has_a_rate_and_lines_become_rare(lines):

@@ -94,16 +94,10 @@ def decays(g: Tensor, with_levels: bool = True) -> tuple[Tensor, Tensor, list[Le
     """Exponentials of sums of g (.., C, F): from the start to t, from after s to the end, (.., C, F), and levels.
 
     Levels, computed only `with_levels`, are the same within blocks of 2, 4, .. C tokens: from the middle to t in the
-    right half, and from after s in the left half to the middle, (.., M, half, F). In few kernels there is one level,
-    that of `decayed_products` in few kernels.
+    right half, and from after s in the left half to the middle, (.., M, half, F).
     """
     if in_few_kernels(g):
-        g = g.clamp(min=-1000.0)  # e^-1000 is zero, and zero times minus infinity would be nan
-        spans, pairs = blocks_of_all_sizes(g.shape[-2], g.device, g.dtype)
-        sums = ((spans if with_levels else spans[:, -1:]).flatten(0, 2) @ g).exp_().unflatten(-2, (2, -1, g.shape[-2]))
-        to_here, from_here = sums.unbind(-4)  # (.., 2 + log2 C, C, F)
-        level = to_here[..., :-1, :, :], from_here[..., :-1, :, :], pairs
-        return to_here[..., -1, :, :], from_here[..., -1, :, :], [level] if with_levels else []
+        return decays_at_once(g, with_levels)
     to_here, from_here, levels = g.clone(), torch.zeros_like(g), []  # in blocks of `half` tokens
     half, size = 1, g.shape[-2]
     while half < size:
@@ -114,6 +108,16 @@ def decays(g: Tensor, with_levels: bool = True) -> tuple[Tensor, Tensor, list[Le
         to_right += to_left[..., -1:, :]
         half *= 2
     return exponential(to_here), exponential(from_here), levels
+
+
+def decays_at_once(g: Tensor, with_levels: bool = True) -> tuple[Tensor, Tensor, list[Level]]:
+    """`decays` in few kernels: one level, that of `decayed_products` in few kernels, (.., 1 + log2 C, C, F)."""
+    g = g.clamp(min=-1000.0)  # e^-1000 is zero, and zero times minus infinity would be nan
+    spans, pairs = blocks_of_all_sizes(g.shape[-2], g.device, g.dtype)
+    sums = ((spans if with_levels else spans[:, -1:]).flatten(0, 2) @ g).exp_().unflatten(-2, (2, -1, g.shape[-2]))
+    to_here, from_here = sums.unbind(-4)  # (.., 2 + log2 C, C, F)
+    level = to_here[..., :-1, :, :], from_here[..., :-1, :, :], pairs
+    return to_here[..., -1, :, :], from_here[..., -1, :, :], [level] if with_levels else []
 
 
 def exponential(sums: Tensor) -> Tensor:

@@ -4,12 +4,14 @@
 
 The core of causal Latte (Dolga et al., 2024, arXiv 2402.17512, eq. 10). Tokens are cut into chunks: earlier tokens act
 through a state of L E numbers, tokens of the same chunk through products of size C x C. Time O(N L E + N C (L + E)).
-Only the inputs and the state before each tile are kept, in few kernels before each chunk; backward recomputes the rest.
+Only the inputs and the state before each tile are kept, in the stable form before each chunk; backward recomputes the
+rest.
 
     B batch, H heads, N length, L latents, E value width, C tokens per chunk, K chunks per tile
 """
 
 from dataclasses import dataclass
+from itertools import pairwise
 
 import torch
 import torch.nn.functional as F
@@ -22,7 +24,7 @@ from models.ops.precision import autocast_disabled, upcast
 from models.ops.tiles import TileBudget, in_few_kernels, spans
 
 CHUNK = 32  # a power of two
-TILE = TileBudget(2**18, 2**26)  # numbers in one tensor; the stable form holds several
+TILE = TileBudget(2**18, 2**26)  # numbers in one tensor; of the stable form, up to 14 times as many
 SAFE_RISE = 40.0  # exponents then round to about 1e-6, 2^-25 of their size, and e^40 is well within float32
 HIDDEN = -1e30  # logit of a hidden key; finite, so that an all-hidden tile does not compute inf - inf
 
@@ -246,7 +248,7 @@ class _Factors:
 def _factors(theta: Tensor, v: Tensor, carry: Carry, top: Tensor) -> _Factors:
     largest, total, state = carry
     shrink = (largest - top).exp_()
-    x = stable.exponential(torch.sub(theta, top[:, :, None], out=v.new_empty(theta.shape))).flatten(0, 2)
+    x = torch.sub(theta, top[:, :, None], out=v.new_empty(theta.shape)).exp_().flatten(0, 2)
     totals = _sums_before(x.sum(-2).view(-1, *total.shape), total * shrink)
     states = _sums_before(x.mT.bmm(v.flatten(0, 2)).view(-1, *state.shape), state * shrink[..., None])
     alpha = torch.baddbmm(totals[:-1].flatten(0, 2)[:, None], _triangle(x), x).view(theta.shape)
@@ -275,8 +277,8 @@ def _sums_after(x: Tensor, start: Tensor) -> Tensor:
 
 def _cumulate(x: Tensor, *, reverse: bool = False) -> Tensor:
     """Running sums over the first dimension, from its start or from its end, in place."""
-    for now, before in stable.neighbours(len(x), reverse=reverse):
-        x[now].add_(x[before])
+    for before, now in pairwise(x.unbind(0)[:: -1 if reverse else 1]):
+        now.add_(before)
     return x
 
 

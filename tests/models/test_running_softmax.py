@@ -193,6 +193,7 @@ def test_output_and_gradients_lie_in_memory_as_heads_are_merged():
 @pytest.mark.parametrize("safe_rise", [ALWAYS_STABLE, NEVER_STABLE], ids=["stable", "fast"])
 def test_nothing_is_larger_than_the_inputs(monkeypatch, safe_rise):
     monkeypatch.setattr(module, "SAFE_RISE", safe_rise)
+    monkeypatch.setattr(module, "TILE", TileBudget(2**15, 2**15))
     inputs = [x.float() for x in tensors(8192, batch=1, latents=16, width=16)]
     with LargestStorage() as largest:
         passes(running_softmax, inputs)

@@ -3,7 +3,7 @@
 n clips, T frames of one, F mels
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 
@@ -15,7 +15,7 @@ from tasks.examples import Examples, Shards, of_sequences
 from tasks.tts import audio
 from tasks.tts.audio import MelScale
 from tasks.tts.clips import Clip
-from tasks.tts.phonemes import GAP, IDS, Phonemizer
+from tasks.tts.phonemes import GAP, IDS, spoken
 from tasks.tts.synthetic_speech import Sentence
 
 SHARD = 256  # clips
@@ -54,19 +54,19 @@ def spectrograms(clips: Sequence[Clip | Sentence], scale: MelScale, longest: int
     return Shards([Spectrograms(part, scale, longest) for part in parts], len(clips), title)
 
 
-def texts(clips: Sequence[Clip | Sentence], phonemizer: Phonemizer | None, longest: int) -> Shards:
-    """Phonemes of a split; labels are the words that each of `WAYS` gave. Raises DataError."""
+def texts(clips: Sequence[Clip | Sentence], dictionary: Mapping[str, str], longest: int) -> Shards:
+    """Phonemes of a split; labels are its words by their source (tasks/tts/phonemes.py). Raises DataError."""
     ids, words = [], []
     for clip in clips:
         if isinstance(clip, Sentence):
             where, phonemes = "a generated sentence", clip.make()[0]
-            words.append((int((phonemes == IDS[GAP]).sum()), 0, 0))
+            counts = (int((phonemes == IDS[GAP]).sum()), 0, 0)
         else:
-            where, spoken = clip.where, phonemizer(clip.text, clip.where)
-            phonemes = spoken.ids
-            words.append(spoken.words)
+            where = clip.where
+            phonemes, counts = spoken(clip.text, where, dictionary)
         if len(phonemes) > longest:
             raise DataError(f"{where}: {len(phonemes)} phonemes are more than {longest} (task.max_phonemes)")
         ids.append(phonemes)
+        words.append(counts)
     # a shard that exists already: it is written after the spectrograms, so that a broken clip leaves no file
     return Shards([partial(Examples, *of_sequences(ids, np.array(words, np.int32)))], len(ids), "phonemes")

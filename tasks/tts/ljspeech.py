@@ -43,7 +43,7 @@ from tasks.tts.utterances import Utterances, moments, real
 STOP_WEIGHT = 5.0  # of the last step in the loss
 SHOWN_S = 3.0  # of the sounds beside a record
 LONGEST_SOUND_S = 600.0
-SHARES = dict(zip(("by_dictionary", "by_phonemizer", "by_letters"), phonemes.WAYS, strict=True))
+SHARES = {"by_dictionary": phonemes.BY_DICTIONARY, "by_letters": phonemes.BY_LETTERS}
 
 
 @dataclass(kw_only=True, eq=False, repr=False)
@@ -105,14 +105,9 @@ class LJSpeech(CachedTask):
         }
 
     def _text_identity(self) -> dict[str, Any]:
-        phonemizer = phonemes.espeak()
-        others = "letters" if phonemizer is None else f"phonemizer {phonemizer[1]}"
-        limits = {
-            "max_frames": self.max_frames,
-            "max_phonemes": self.max_phonemes,
-            "symbols": " ".join(phonemes.SYMBOLS),
-        }
-        return {"dictionary": phonemes.CMUDICT.sha256, "other_words": others, "scale": asdict(self.scale), **limits}
+        how = {"dictionary": phonemes.CMUDICT.sha256, "other_words": "letters", "scale": asdict(self.scale)}
+        limits = {"max_frames": self.max_frames, "max_phonemes": self.max_phonemes}
+        return {**how, **limits, "symbols": " ".join(phonemes.SYMBOLS)}
 
     def _official(self, progress: Progress) -> dict[str, list[clips.Clip]]:
         downloads, folder = self.data_root / "downloads", self.path
@@ -135,13 +130,12 @@ class LJSpeech(CachedTask):
         }
 
     def read_source(self, progress: Progress) -> dict[str, Shards]:
-        splits, phonemizer = self._source.read(progress), None
+        splits, dictionary = self._source.read(progress), {}
         if self.source != SYNTHETIC:
             file = phonemes.CMUDICT.at(self.dictionary, self.data_root / "downloads", progress)
-            espeak = phonemes.espeak()
-            phonemizer = phonemes.Phonemizer(phonemes.read_dictionary(file), espeak and espeak[0])
+            dictionary = phonemes.read_dictionary(file)
         title = f"features of {self.name}"
-        written = {name + TEXT: texts(splits[name], phonemizer, self.max_phonemes) for name in SPLITS}
+        written = {name + TEXT: texts(splits[name], dictionary, self.max_phonemes) for name in SPLITS}
         heard = {name: spectrograms(splits[name], self.scale, self.max_frames, title) for name in SPLITS}
         return heard | written
 
@@ -213,7 +207,7 @@ class LJSpeech(CachedTask):
             for name, distance in zip(("mcd_forced", "msd_forced"), pair, strict=True)
         }
         sums["loss"] = self.losses(batch, (before, after), stop).double() * frames
-        words = dict(zip(SHARES, batch["words"].unbind(1), strict=True))
+        words = {name: batch["words"][:, column] for name, column in SHARES.items()}
         metrics.update(**sums, frames=frames, **words, words=batch["words"].sum(1))
         return {name: total / frames * batch["weight"] for name, total in sums.items()}
 

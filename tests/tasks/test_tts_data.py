@@ -16,7 +16,7 @@ import pytest
 from tasks.tts import clips, phonemes
 from tasks.tts.audio import wav
 from tasks.tts.ljspeech import LJSpeech
-from tasks.tts.phonemes import Phonemizer, arpabet, by_letters, spelled
+from tasks.tts.phonemes import by_letters, spelled, spoken
 from tests.helpers.tasks import no_progress, refused, refuses
 
 SLICE = Path(__file__).resolve().parents[3] / "shared" / "data" / "tts_ljspeech"
@@ -37,7 +37,6 @@ def dictionary(tmp_path, monkeypatch):
     monkeypatch.setattr(
         phonemes, "CMUDICT", phonemes.Download("https://there/cmudict.zip", file.stat().st_size, digest)
     )
-    monkeypatch.setattr(phonemes, "espeak", lambda: None)
     return file
 
 
@@ -206,14 +205,10 @@ def test_an_archive_that_leads_out_of_itself_is_refused(tmp_path, dictionary, mo
 
 def test_words_that_the_dictionary_lacks():
     entries = {"hello": "HH AH0 L OW1", "world": "W ER1 L D"}
-    spoken = Phonemizer(entries)("‘Hello’ (wörld): cheese—phrases…", "here")
-    assert spelled(spoken.ids) == "HH AH0 L OW1 | W ER1 L D | CH IY1 S | F R AE1 S EH1 S | . . ."
-    assert spoken.words == (2, 0, 2)
+    ids, words = spoken("‘Hello’ (wörld): cheese—phrases…", "here", entries)
+    assert spelled(ids) == "HH AH0 L OW1 | W ER1 L D | CH IY1 S | F R AE1 S EH1 S | . . ."
+    assert words == (2, 0, 2)
     assert by_letters("shipping") == "SH IH1 P IH1 NG" and by_letters("quite") == "K W IH1 T"
-    by_espeak = Phonemizer(entries, {"cheese": "tʃ ˈiː z", "odd": "ʘ d"}.__getitem__)
-    assert by_espeak.word("cheese") == ("CH IY1 Z", 1)
-    assert by_espeak.word("odd") == ("AA1 D", 2)  # espeak gave a sign that has no equal
-    assert arpabet("w ˌɔːɹ t ə") == "W AO2 R T AH0" and arpabet("") is None
 
 
 @pytest.mark.skipif(not SLICE.exists(), reason="no shared data")
@@ -222,8 +217,8 @@ def test_the_published_dictionary_and_the_slice(tmp_path):
     phonemes.CMUDICT.check(file)
     dictionary = phonemes.read_dictionary(file)
     assert len(dictionary) == 123_455 and dictionary["read"] == "R EH1 D" and len(phonemes.SYMBOLS) == 79
-    speak, all_clips = Phonemizer(dictionary), clips.read_clips(SLICE / "LJSpeech-1.1")
-    words = np.sum([speak(clip.text, clip.where).words for clip in all_clips], 0)
+    all_clips = clips.read_clips(SLICE / "LJSpeech-1.1")
+    words = np.sum([spoken(clip.text, clip.where, dictionary)[1] for clip in all_clips], 0)
     assert len(all_clips) == 120 and words[0] / words.sum() > 0.97
     parts = clips.last_held_out(all_clips, 10, "there")
     assert [len(parts[name]) for name in ("train", "val", "test")] == [100, 10, 10]

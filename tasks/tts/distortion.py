@@ -57,19 +57,10 @@ def distances(x: np.ndarray, y: np.ndarray) -> np.ndarray:
 
 
 def warping_cost(distance: np.ndarray) -> float:
-    """C of distances (T, U): all cells of an antidiagonal at once, each from the two before it."""
-    rows, columns = distance.shape
-    # row i of `skewed` begins i places later, so that its columns are the antidiagonals
-    skewed = np.full((rows, rows + columns - 1), np.inf)
-    column = np.arange(columns)
-    for row in range(rows):
-        skewed[row, row + column] = distance[row]
-    before, last = np.full(rows + 1, np.inf), np.full(rows + 1, np.inf)  # entry i + 1 is row i; entry 0 is outside
-    before[0] = 0.0  # where every path comes from
-    for diagonal in skewed.T:
-        least = np.minimum(np.minimum(last[1:], last[:-1]), before[:-1])
-        before, last = last, np.concatenate([[np.inf], diagonal + least])
-    return float(last[-1])
+    """C of distances (T, U)."""
+    import librosa
+
+    return float(librosa.sequence.dtw(C=distance, backtrack=False)[-1, -1])
 
 
 def costs(reference: np.ndarray, synthesised: np.ndarray) -> tuple[float, float]:

@@ -17,7 +17,6 @@ from tasks.lm.json_tokenizer import JsonPieces
 from tasks.lm.parquet import parquet_rows
 from tasks.lm.wikitext103 import unpacked
 from tasks.lra.image import opened, read_batches
-from tasks.tts.clips import WHOLE, is_whole
 from tasks.tts.phonemes import read_dictionary
 from tests.helpers.layouts import KINDS, Layout
 from tests.helpers.tasks import mutations, no_progress, survives
@@ -127,12 +126,3 @@ def test_a_forged_manifest_is_one_line(tmp_path, text):
     with pytest.raises(CacheError) as error:
         cache.manifest(folder, PARAMETERS)
     assert "manifest.json" in str(error.value) and "\n" not in str(error.value) and len(str(error.value)) < 400
-
-
-def test_a_mark_of_whole_sounds_is_a_small_file(tmp_path):
-    mark = tmp_path / WHOLE
-    mark.write_text("{}")
-    assert is_whole(tmp_path, {})
-    mark.unlink()
-    os.mkfifo(mark)
-    assert not is_whole(tmp_path, {})

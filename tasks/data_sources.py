@@ -271,14 +271,8 @@ def raw_lines(stream: IO[bytes], where: str) -> Iterator[bytes]:
 
 def records_of(file: Path) -> Iterator[tuple[int, bytes]]:
     """As `lines_of`, of a file with a record in each line: blank lines at its end are none. Raises DataError."""
-    with opened_text(file) as stream:
-        yield from records(stream, str(file))
-
-
-def records(stream: IO[bytes], where: str) -> Iterator[tuple[int, bytes]]:
-    """As `lines`, without blank lines at the end."""
     last, blank = 0, {}  # the number of the last line that is not blank; white space in lines after it
-    for number, line in lines(stream, where):
+    for number, line in lines_of(file):
         if line.strip():
             yield from ((between, blank.get(between, b"")) for between in range(last + 1, number))
             yield number, line

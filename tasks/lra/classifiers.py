@@ -1,10 +1,9 @@
-"""Classifiers that are fitted in closed form, for comparison: a table, naive Bayes, linear discriminants.
+"""Classifiers that are fitted by counting, for comparison: a table, naive Bayes.
 
 Each is fitted to the training split once and then takes tokens, as a model does, and gives log-probabilities (B, K).
 
-    Lookup              p(class | key), where a function of the tokens gives a key to each example
-    NaiveBayes          p(class) prod_i p(feature_i | class), with one more of each feature in each class (Laplace)
-    LinearDiscriminant  classes that are normally distributed about means of their own with one covariance (Fisher)
+    Lookup       p(class | key), where a function of the tokens gives a key to each example
+    NaiveBayes   p(class) prod_i p(feature_i | class), with one more of each feature in each class (Laplace)
 
     B examples, N length, K classes, F features
 """
@@ -19,7 +18,6 @@ from tasks.base import Split
 
 PRIOR = 1.0  # examples added to each key, with classes as frequent as in the whole split
 PIECE = 1000  # examples read at once
-SHRINKAGE = 0.2  # of the covariance, towards the same variance in all directions
 BUCKETS = 1 << 22  # of features that are too many to count one by one
 
 Features = Callable[[np.ndarray], np.ndarray]  # of tokens (B, N), or (B, 2, N) of pairs
@@ -95,28 +93,6 @@ class NaiveBayes:
         numbers = bucket(self.features(tokens.cpu().numpy()))
         logits = np.stack([of_class[numbers].sum(1) for of_class in self.log_likelihood], 1) + self.log_prior
         return torch.from_numpy(logits).log_softmax(1).to(tokens.device)
-
-
-class LinearDiscriminant:
-    """Reads the tokens themselves as numbers; all examples have the same length."""
-
-    def __init__(self, split: Split, classes: int, most: int | None = None):
-        sums, squares, examples = 0.0, 0.0, np.zeros(classes)
-        for tokens, label in pieces(split, most):
-            x, member = tokens.astype(np.float64), np.eye(classes)[label]
-            sums, squares, examples = sums + member.T @ x, squares + x.T @ x, examples + member.sum(0)
-        self.saw = saw(int(examples.sum()))
-        mean = sums / np.maximum(1, examples)[:, None]  # (K, N)
-        covariance = (squares - (mean * examples[:, None]).T @ mean) / examples.sum()
-        variance = np.trace(covariance) / len(covariance) or 1.0
-        covariance = (1 - SHRINKAGE) * covariance + SHRINKAGE * variance * np.eye(len(covariance))
-        weight = np.linalg.solve(covariance, mean.T)  # (N, K)
-        prior = np.log((examples + PRIOR) / (examples.sum() + PRIOR * classes))
-        self.weight, self.bias = torch.from_numpy(weight), torch.from_numpy(prior - (mean.T * weight).sum(0) / 2)
-
-    def __call__(self, tokens: Tensor) -> Tensor:
-        weight, bias = self.weight.to(tokens.device), self.bias.to(tokens.device)
-        return (tokens.double() @ weight + bias).log_softmax(1)
 
 
 def bucket(features: np.ndarray) -> np.ndarray:

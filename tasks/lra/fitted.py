@@ -1,9 +1,10 @@
 """Classifiers of scikit-learn that are fitted to features of tokens, for comparison.
 
-    Fitted     any classifier of scikit-learn, on features that a function of the tokens gives
-    boosted    gradient boosting of histogram trees (Ke et al., 2017, LightGBM)
-    nearest    the class of the nearest training examples (Cover and Hart, 1967)
-    logistic   logistic regression on sparse counts, scaled by their frequency in the training split
+    Fitted         any classifier of scikit-learn, on features that a function of the tokens gives
+    boosted        gradient boosting of histogram trees (Ke et al., 2017, LightGBM)
+    nearest        the class of the nearest training examples (Cover and Hart, 1967)
+    discriminant   classes that are normally distributed about means of their own with one covariance (Fisher)
+    logistic       logistic regression on sparse counts, scaled by their frequency in the training split
 
 scikit-learn is imported by the fit alone: without it a fit raises ImportError, and all else works.
 
@@ -69,6 +70,13 @@ def nearest(neighbours: int, **settings: Any) -> Any:
     from sklearn.neighbors import KNeighborsClassifier
 
     return KNeighborsClassifier(neighbours, **{"algorithm": "brute", "n_jobs": 1, **settings})
+
+
+def discriminant() -> Any:
+    """Linear discriminants, the covariance shrunk towards the same variance everywhere. Raises ImportError."""
+    from sklearn.discriminant_analysis import LinearDiscriminantAnalysis
+
+    return LinearDiscriminantAnalysis(solver="lsqr", shrinkage=0.2)
 
 
 def logistic(**settings: Any) -> Any:

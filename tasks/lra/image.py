@@ -28,8 +28,7 @@ from tasks.data_task import SLICE, SYNTHETIC, Source
 from tasks.examples import Examples
 from tasks.lra import synthetic_image
 from tasks.lra.classification import PUBLISHED_SPLITS, SequenceClassification
-from tasks.lra.classifiers import LinearDiscriminant
-from tasks.lra.fitted import at_most, nearest
+from tasks.lra.fitted import at_most, discriminant, nearest
 
 ARCHIVE = Download(
     "https://www.cs.toronto.edu/~kriz/cifar-10-binary.tar.gz",
@@ -102,7 +101,7 @@ class Image(SequenceClassification):
             "nearest_pixels": lambda tokens: switched_on(tokens, size),
             "nearest_pixels_in_corner": lambda tokens: in_corner(switched_on(tokens, size), size),
         }
-        linear = partial(LinearDiscriminant, self.split("train"), self.classes, seen)
+        linear = partial(self.fitted, partial(np.asarray, dtype=np.float64), discriminant, seen)
         nearest_one, most = partial(nearest, 1), at_most(FIT_ON, seen)
         by_distance = {name: partial(self.fitted, some, nearest_one, most) for name, some in vectors.items()}
         return {**super().baselines(seen), "linear_discriminant": linear, **by_distance}

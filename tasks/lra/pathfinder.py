@@ -31,12 +31,11 @@ from tasks.lra import pathfinder_predictors as predictors
 from tasks.lra import pathfinder_reader as reader
 from tasks.lra import pathfinder_tables as tables
 from tasks.lra.classification import SequenceClassification, shuffled_by_content, split_off
-from tasks.lra.classifiers import Lookup
 from tasks.lra.fitted import at_most, boosted
 from tasks.lra.pathfinder_tables import LRA, PATHX, Design
 
 GENERATED, OFFICIAL = "generated", "official"
-FIT_ON = 20_000  # pictures: a minute for boosted trees, and enough for a table of distances
+FIT_ON = 20_000  # pictures: a minute for boosted trees
 
 
 @dataclass(kw_only=True, eq=False, repr=False)
@@ -88,18 +87,8 @@ class Pathfinder(SequenceClassification):
 
     def baselines(self, seen: int | None = None) -> Mapping[str, Callable[[], Predictor]]:
         disc = {"size": self.size, "radius": (self.design or self.drawn).marker_radius}
-        most = at_most(FIT_ON, seen)
-        table = (
-            self.split("train"),
-            self.classes,
-            predictors.keys(self.size),
-            partial(predictors.distance_key, **disc),
-        )
-        return {
-            **super().baselines(seen),
-            "disc_distance": partial(Lookup.fitted, *table, most=most),
-            "boosted_ink_near_line": partial(self.fitted, partial(predictors.line_ink, **disc), boosted, most),
-        }
+        ink = partial(self.fitted, partial(predictors.line_ink, **disc), boosted, at_most(FIT_ON, seen))
+        return {**super().baselines(seen), "boosted_ink_near_line": ink}
 
     def _identity(self) -> dict[str, Any]:
         digest = tables.digest(self.design)

@@ -1,4 +1,4 @@
-"""What simple predictors read of a Pathfinder picture: the distance of its discs, and the ink near the line between.
+"""What a simple predictor reads of a Pathfinder picture: the distance of its discs, and the ink near the line between.
 
 The distance alone predicts much of the class. The first disc is the one around which the levels within its radius add
 up to the most; the second disc is found the same way once the first one is erased, so two that touch are also
@@ -13,21 +13,9 @@ import torch
 from scipy.ndimage import map_coordinates
 from torch.nn import functional as F
 
-FINEST = 32  # a picture of more pixels in a row has no more keys than one of so many
 ALONG = np.linspace(-0.5, 1.5, 17)  # in units of the distance: 0 is the first disc, 1 the second
 ACROSS = np.linspace(-1, 1, 9)  # in units of `reach` pixels, to both sides
 REACH = 4.0  # pixels of a picture of 16 in a row, more of a larger one
-
-
-def keys(size: int) -> int:
-    """Numbers that `distance_key` may give."""
-    return 2 * min(size, FINEST) ** 2
-
-
-def distance_key(tokens: np.ndarray, size: int, radius: float) -> np.ndarray:
-    """Grey levels (B, >= W^2), W = `size` -> (B,) int64, the square of the distance of the discs."""
-    first, second = disc_places(tokens[:, : size**2].reshape(-1, size, size), radius)
-    return ((first - second) ** 2).sum(1) * min(size, FINEST) ** 2 // size**2
 
 
 def disc_places(pictures: np.ndarray, radius: float) -> tuple[np.ndarray, np.ndarray]:

@@ -9,7 +9,7 @@ Our readings:
 - The backbone combines the towers (X2: [a, b, a * b, a - b] in the paper, [a, b] in its code), and selects the
   position that represents a text (X3: its first byte in the code, where "CLS" is meant).
 - The splits are LRA's own. Their 7.7 GB cannot be fetched piece by piece and no checksum is published, so they are not
-  fetched here: `path` names the archive, which need not be unpacked, or the folder of its three files.
+  fetched here: `path` names the folder of its three files.
 """
 
 import zlib
@@ -29,24 +29,21 @@ from tasks.data_task import SLICE, SYNTHETIC, Source
 from tasks.examples import BYTE_SHIFT, BYTE_SYMBOLS, Examples, pack_bytes
 from tasks.lra import synthetic_pairs, synthetic_text
 from tasks.lra.classification import SequenceClassification
-from tasks.lra.classifiers import Lookup, NaiveBayes, ngrams
+from tasks.lra.classifiers import NaiveBayes
 from tasks.lra.fitted import at_most, boosted, logistic, within
-from tasks.lra.ngram_counts import FIT_ON, TOKENS, shared_and_not, similarities
+from tasks.lra.ngram_counts import FIT_ON, LONGEST, TOKENS, shared_and_not, similarities
 
 FILES = {"train": "new_aan_pairs.train.tsv", "val": "new_aan_pairs.eval.tsv", "test": "new_aan_pairs.test.tsv"}
 LABELS = {b"0": 0, b"0.0": 0, b"1": 1, b"1.0": 1}
 COLUMNS = 5
 KEPT = 4000  # bytes of a text that are kept: as many as any published recipe reads
-NGRAM = 5  # bytes, about one word
-LEVELS = 16  # of the share of them that two texts have in common
-PAIRS_OF_TABLE = 20_000  # for a table with so few levels
 
 
 @dataclass(kw_only=True, eq=False, repr=False)
 class Retrieval(SequenceClassification):
     """LRA Retrieval.
 
-    `source`: `official` (`path`: `lra_release.gz`, or its folder `tsv_data`), `slice` (`path`: a folder with files of
+    `source`: `official` (`path`: the folder `tsv_data` of `lra_release.gz`), `slice` (`path`: a folder with files of
     the same names, `.gz` or not) or `synthetic` (of `synthetic_pairs`, which `distance`, `negated`, `words`
     and `against` belong to).
     """
@@ -55,7 +52,7 @@ class Retrieval(SequenceClassification):
     classes = 2
     symbols, shift, per_example = BYTE_SYMBOLS, BYTE_SHIFT, 2
     published = (147_086 + 18_090, 17_437)
-    release = f"LRA's {RELEASE} or its folder tsv_data"
+    release = f"the folder tsv_data of {RELEASE}"
 
     source: str = "official"
     max_length: int = KEPT
@@ -81,19 +78,16 @@ class Retrieval(SequenceClassification):
         }
 
     def baselines(self, seen: int | None = None) -> Mapping[str, Callable[[], Predictor]]:
-        """`most_cited`: how often each text was on its side of a citing pair; `same_bytes`: the n-grams of both;
-        boosted trees on similarities; regression on which n-grams both texts have, and which only one of them."""
+        """`most_cited`: how often each text was on its side of a citing pair; boosted trees on similarities; regression
+        on which n-grams both texts have, and which only one of them."""
         train = self.split("train")
         most = within(train, TOKENS, at_most(FIT_ON, seen))
-        all_features = (shared, similarities, shared_and_not)
-        share, similar, both = (partial(features, symbols=self.vocab_size) for features in all_features)
-        by_share = partial(Lookup.by_level, train, self.classes, LEVELS, share)
+        similar, both = (partial(features, symbols=self.vocab_size) for features in (similarities, shared_and_not))
         return {
             **super().baselines(seen),
             "most_cited": partial(NaiveBayes, train, self.classes, text_numbers, seen),
-            "same_bytes": partial(by_share, at_most(PAIRS_OF_TABLE, seen)),
             "boosted_similarity": partial(self.fitted, similar, boosted, most),
-            f"shared_{NGRAM}gram_logistic_regression": partial(self.fitted, both, logistic, most),
+            f"shared_{LONGEST}gram_logistic_regression": partial(self.fitted, both, logistic, most),
         }
 
     def _files(self) -> dict[str, Path]:
@@ -101,42 +95,19 @@ class Retrieval(SequenceClassification):
         return {name: file if file.exists() else file.with_suffix("") for name, file in packed.items()}
 
     def _identity(self) -> dict[str, Any]:
-        files = {"archive": self.path} if self.path.is_file() else self._files()
-        return file_digests.identities(files)
+        return file_digests.identities(self._files())
 
     def _read(self, progress: Progress) -> dict[str, Examples]:
-        if not self.path.is_file():
-            return {
-                name: pack_bytes(texts(data_sources.records_of(file), str(file), progress))
-                for name, file in self._files().items()
-            }
-        splits = {}
-        names = {file: name for name, file in FILES.items()}
-        for member, stream in data_sources.archive(self.path, lambda name: name.rsplit("/", 1)[-1] in names):
-            where = f"{self.path}/{member}"
-            lines = data_sources.records(stream, where)
-            splits[names[member.rsplit("/", 1)[-1]]] = pack_bytes(texts(lines, where, progress))
-            if len(splits) == len(FILES):
-                break  # gigabytes of other tasks' files may follow
-        if missing := [file for name, file in FILES.items() if name not in splits]:
-            raise DataError(f"{self.path}: no {missing[0]} in it")
-        return splits
+        return {
+            name: pack_bytes(texts(data_sources.records_of(file), str(file), progress))
+            for name, file in self._files().items()
+        }
 
 
 def text_numbers(tokens: np.ndarray) -> np.ndarray:
     """Pairs (B, 2, N) -> (B, 2) int64: a number of each text and the side that it stands on."""
     content = [[text[text > 0].astype("<u2").tobytes() for text in pair] for pair in tokens]
     return np.array([[zlib.crc32(text) * 2 + side for side, text in enumerate(pair)] for pair in content], np.int64)
-
-
-def shared(tokens: np.ndarray, symbols: int) -> np.ndarray:
-    """Pairs (B, 2, N) -> (B,): the n-grams in both texts, as a share of those in either (Jaccard)."""
-    shares = []
-    for first, second in ngrams(tokens, NGRAM, symbols):
-        first_ngrams, second_ngrams = np.unique(first[first >= 0]), np.unique(second[second >= 0])
-        both = len(np.intersect1d(first_ngrams, second_ngrams, assume_unique=True))
-        shares.append(both / max(1, len(first_ngrams) + len(second_ngrams) - both))
-    return np.array(shares)
 
 
 def texts(lines: Iterator[tuple[int, bytes]], where: str, progress: Progress) -> Iterator[tuple[bytes, int]]:

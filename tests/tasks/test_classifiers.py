@@ -1,4 +1,4 @@
-"""Baselines of classification against the same by hand: tables, naive Bayes, discriminants, and their features."""
+"""Baselines of classification against the same by hand: tables, naive Bayes, and their features."""
 
 import math
 from collections import Counter
@@ -10,11 +10,11 @@ import torch
 
 from tasks.base import Split
 from tasks.lra import classifiers
-from tasks.lra.classifiers import LinearDiscriminant, Lookup, NaiveBayes, ngrams
+from tasks.lra.classifiers import Lookup, NaiveBayes, ngrams
 from tasks.lra.listops import root_on_digits
 from tasks.lra.listops_generator import evaluate, parse
-from tasks.lra.pathfinder_predictors import disc_places, distance_key, keys
-from tasks.lra.retrieval import shared, text_numbers
+from tasks.lra.pathfinder_predictors import disc_places
+from tasks.lra.retrieval import text_numbers
 
 
 class Tokens(Split):
@@ -77,20 +77,6 @@ def test_naive_bayes_is_bayes_rule_of_counts(monkeypatch):
         assert bayes(torch.tensor([row]))[0].tolist() == pytest.approx(expected)
 
 
-def test_linear_discriminant_finds_the_best_line(monkeypatch):
-    monkeypatch.setattr(classifiers, "SHRINKAGE", 1e-6)
-    draw = np.random.default_rng(0)
-    label = draw.integers(2, size=2000)
-    both = draw.normal(size=(2000, 1)) * 30  # a large common part hides the difference from either number alone
-    numbers = np.concatenate([both + 4 * label[:, None], both], 1) + draw.normal(size=(2000, 2))
-    split = Tokens(np.round(numbers).astype(np.int64), label)
-    log_p = LinearDiscriminant(split, 2)(split.tokens)
-    assert log_p.exp().sum(1) == pytest.approx(1)
-    assert (log_p.argmax(1) == split.label).double().mean() > 0.85
-    constant = Tokens(np.full((4, 3), 7), [0, 1, 1, 1])
-    assert LinearDiscriminant(constant, 2)(constant.tokens).argmax(1).tolist() == [1, 1, 1, 1], "nothing to tell by"
-
-
 @pytest.mark.parametrize(
     ("text", "value"),
     [
@@ -125,17 +111,13 @@ def test_discs_are_found_among_dashes_and_where_they_touch(size, radius):
         shown[size // 2, :] = np.maximum(shown[size // 2, :], 128)  # a long dash
         centres = {tuple(centre[0].tolist()) for centre in disc_places(shown[None], radius)}
         assert centres == set(places)
-        apart = sum((a - b) ** 2 for a, b in zip(*places, strict=True))
-        key = distance_key(np.append(shown.ravel(), 9)[None], size, radius)  # an end symbol is no pixel
-        assert key.tolist() == [apart * min(size, 32) ** 2 // size**2] and key.max() < keys(size)
 
 
-def test_what_two_texts_share():
+def test_texts_have_numbers():
     tokens = np.zeros((2, 2, 9), np.int64)
     tokens[0, 0, :6] = tokens[0, 1, :6] = [1, 2, 3, 4, 5, 6]
     tokens[0, 1, 6] = 7
     tokens[1, 0, :6], tokens[1, 1, :6] = 1, 2
-    assert shared(tokens, 9).tolist() == [2 / 3, 0]
     numbers = text_numbers(tokens)
     assert numbers[0, 0] == text_numbers(tokens[:1, :, :6])[0, 0], "padding is no part of a text"
     assert len(set(numbers.ravel().tolist())) == 4 and text_numbers(tokens[:, ::-1])[0, 1] == numbers[0, 0] + 1

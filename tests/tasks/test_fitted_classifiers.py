@@ -7,7 +7,7 @@ import pytest
 import torch
 
 from tasks.examples import BYTE_SHIFT, BYTE_SYMBOLS
-from tasks.lra.fitted import Fitted, at_most, boosted, logistic, nearest, within
+from tasks.lra.fitted import Fitted, at_most, boosted, discriminant, logistic, nearest, within
 from tasks.lra.image import in_corner, switched_on
 from tasks.lra.listops_counts import DEPTHS, SYMBOLS, depth_counts
 from tasks.lra.listops_generator import parse
@@ -41,6 +41,15 @@ def test_a_fit_takes_the_first_examples_and_gives_probabilities():
     split.lengths = lambda: np.array([5, 5, 9, 1])
     assert [within(split, *limits) for limits in ((10, 4), (18, 4), (19, 4), (99, 3), (1, 4))] == [2, 2, 3, 3, 1]
     assert (at_most(10, None), at_most(10, 7), at_most(10, 70)) == (10, 7, 10)
+
+
+def test_linear_discriminant_finds_the_best_line():
+    draw = np.random.default_rng(0)
+    label = draw.integers(2, size=2000)
+    both = draw.normal(size=(2000, 1)) * 4  # a common part hides the difference from either number alone
+    numbers = np.concatenate([both + 4 * label[:, None], both], 1) + draw.normal(size=(2000, 2))
+    split = Tokens(np.round(numbers).astype(np.int64), label)
+    assert accuracy(Fitted(split, 2, lambda tokens: tokens.astype(np.float64), discriminant()), split) > 0.85
 
 
 def test_counts_of_each_depth():

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from tasks.lra.retrieval import FILES, Retrieval
-from tests.helpers.tasks import baseline_scores, ready, refused, refuses, tar
+from tests.helpers.tasks import baseline_scores, ready, refused, refuses
 
 SLICE = Path(__file__).resolve().parents[2].parent / "shared" / "data" / "lra_retrieval"
 COUNTS = {"train": 30, "val": 6, "test": 7}
@@ -36,12 +36,9 @@ def test_a_missing_folder_says_where_to_get_it(tmp_path):
         task.load()
 
 
-@pytest.mark.parametrize("form", ["plain", "gzipped", "archive"])
+@pytest.mark.parametrize("form", ["plain", "gzipped"])
 def test_files_are_read_in_every_form(tmp_path, monkeypatch, form):
     path = write_files(tmp_path / "tsv_data", ".gz" if form == "gzipped" else "")
-    if form == "archive":
-        members = {f"lra_release/lra_release/tsv_data/{file}": tsv(name, COUNTS[name]) for name, file in FILES.items()}
-        path = tar(tmp_path / "tsv_data.gz", {"lra_release/lra_release/other": b"", **members})
     monkeypatch.setattr(Retrieval, "published", (36, 7))
     task = loaded(tmp_path / "data", path=path)
     info = task.load()
@@ -93,9 +90,6 @@ def test_broken_lines(tmp_path, line, reason):
     file = folder / FILES["val"]
     file.write_bytes(GOOD + b"\n" + line + b"\n" + GOOD + b"\n")
     refuses(Retrieval(data_root=tmp_path / "data", path=folder), f"{file}:2: ", reason)
-    members = {file: tsv(name, COUNTS[name]) for name, file in FILES.items()}
-    whole = tar(tmp_path / "lra_release.gz", {**members, FILES["val"]: GOOD + b"\n" + line + b"\n"})
-    refuses(Retrieval(data_root=tmp_path / "data", path=whole), f"{whole}/{FILES['val']}:2: ", reason)
 
 
 @pytest.mark.skipif(not SLICE.exists(), reason="the slice is not next to the clone")

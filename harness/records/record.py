@@ -9,12 +9,8 @@ one that papers print (accuracy in percent); times in ISO 8601. Numbers are fini
 that are marked with `schema.KNOWN_WHEN_DONE` are null only in an unfinished cell (`status` other than `done`).
 """
 
-import contextlib
 import hashlib
-import io
-import json
 import os
-import re
 from collections.abc import Mapping
 from datetime import UTC, datetime
 from pathlib import Path
@@ -28,11 +24,10 @@ from harness.progress import clock
 from harness.records import checks
 from harness.records.files import write_json_atomic
 from harness.records.schema import Record
-from tasks.regular_files import RefusedFileError, parse_json, read_bytes
+from tasks.regular_files import RefusedFileError, read_bytes
 
 SCHEMA_VERSION = 2
 MAX_BYTES = 2**22  # of a file
-HALF_CHARACTER = re.compile(r"\\u[dD][89a-fA-F]")
 
 
 class RecordError(UsageError):
@@ -87,30 +82,13 @@ def load(path: Path, *, follow: bool = False) -> tuple[Any, str]:
     """`load_json`, and the sha256 of the file."""
     try:
         data = read_bytes(path, MAX_BYTES, follow=follow)
-        return _content(data), hashlib.sha256(data).hexdigest()
-    except UnicodeEncodeError as error:
-        raise RecordError("no record: half of a character") from error
+        return from_json(data, allow_inf_nan=False), hashlib.sha256(data).hexdigest()
     except RefusedFileError as error:
         raise RecordError(f"no record: {error.strerror}") from error
-    except (OSError, UnicodeDecodeError) as error:
-        raise RecordError(f"cannot be read: {getattr(error, 'strerror', None) or error}") from error
-    except json.JSONDecodeError as error:
-        raise RecordError(f"line {error.lineno}: no JSON: {error.msg}; remove it and run its cell") from error
+    except OSError as error:
+        raise RecordError(f"cannot be read: {error.strerror or error}") from error
     except ValueError as error:
-        raise RecordError(f"no record: {one_line(error)[:80]}") from error
-
-
-def _content(data: bytes) -> Any:
-    """Raises ValueError; UnicodeDecodeError and JSONDecodeError are two of them."""
-    # pydantic's parser takes half of the time. It refuses NaN and halves of characters; what it refuses is parsed
-    # again, for the message
-    with contextlib.suppress(ValueError):
-        return from_json(data, allow_inf_nan=False)
-    text = io.TextIOWrapper(io.BytesIO(data), encoding="utf-8").read()
-    content = parse_json(text)
-    if HALF_CHARACTER.search(text):  # json joins two halves, but takes one alone as well
-        json.dumps(content, ensure_ascii=False).encode()
-    return content
+        raise RecordError(f"no record: {one_line(error)[:80]}; remove it and run its cell") from error
 
 
 def check_writable(entries: dict[str, Any]) -> None:

@@ -22,7 +22,7 @@ from harness.records.curves import curve_panels
 from harness.records.files import DamagedError
 from harness.records.ownership import read_heartbeat
 from harness.records.run_directory import CONFIG, RunDirectory
-from harness.training.checkpoints.checkpoint import find_start, format_of, read_weights
+from harness.training.checkpoints.checkpoint import find_start, read_weights
 from harness.training.checkpoints.dependency import Dependency
 from harness.training.run_cell import run_cell
 from tests.helpers.cells import request_of
@@ -72,7 +72,6 @@ def test_no_reader_of_a_run_folder_waits(cell, kind, capsys):
     assert last_log_lines(run.path) == [] or kind == "a file of 10 TB"
     run.ownership.require()
     assert find_start(run, cell_of(cell.cfg).id).checkpoint is None
-    assert format_of(run.last) is None
     # a checkpoint may have any size, but has a seal
     with pytest.raises(DamagedError, match="is damaged" if kind == "a file of 10 TB" else "cannot be read"):
         read_weights(run, cell_of(cell.cfg).id, "")

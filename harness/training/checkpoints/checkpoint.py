@@ -23,7 +23,6 @@ from torch import Tensor, nn
 from harness.errors import UsageError, one_line
 from harness.records.files import DamagedError, check_seal, replace_atomic, seal
 from harness.records.run_directory import RunDirectory
-from tasks.regular_files import require_regular
 
 FORMAT = 4  # of what the callback saves; raised when an older checkpoint can no longer be resumed
 CALLBACK = "TrainingCallback"  # its key in a checkpoint
@@ -89,35 +88,21 @@ class Start:
 def find_start(run_dir: RunDirectory, cell: str) -> Start:
     """The youngest checkpoint of this cell that is whole, together with all weights it refers to; writes no file.
 
-    Raises UsageError if there are only checkpoints of another version.
+    Raises UsageError for a whole checkpoint of another version.
     """
-    problems, other_version = [], None
+    problems: list[str] = []
     for path in filter(Path.is_file, (run_dir.last, run_dir.previous)):
-        version = f"{path} was written by another version and cannot be resumed"
         try:
             saved = read_sealed(path, cell)["callbacks"].get(CALLBACK, {})
             if saved.get("format") != FORMAT:
-                raise DamagedError(version)
+                version = "was written by another version and cannot be resumed"
+                raise UsageError(f"{path} {version}: rerun=all trains from the start")
             for name, digest in saved["state"]["weights"].items():
                 find_weights(run_dir, name, digest, cell)
             return Start(path, saved["state"], tuple(problems))
         except DamagedError as error:
             problems.append(str(error))
-            if format_of(path) not in (FORMAT, None):
-                other_version = other_version or version
-    if other_version:
-        raise UsageError(f"{other_version}: rerun=all trains from the start")
     return Start(problems=tuple(problems))
-
-
-def format_of(path: Path) -> int | None:
-    """The format that a checkpoint states, 0 if it states none; None for a file that cannot be read."""
-    try:
-        require_regular(path)
-        saved = torch.load(path, map_location="cpu", weights_only=True, mmap=True)
-        return saved["callbacks"].get(CALLBACK, {}).get("format", 0)
-    except Exception:  # torch raises many types for a damaged file
-        return None
 
 
 def find_weights(run_dir: RunDirectory, name: str, digest: str, cell: str) -> Path:

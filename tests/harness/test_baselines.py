@@ -137,6 +137,6 @@ def test_the_page_of_all_columns_counts_the_rows_above_the_strongest_predictor(t
     (page,) = columns.pages([("lavo/t11", [beaten, column])], tmp_path).values()
     first, second = (line for line in page.splitlines() if line.startswith("| [lavo/t11]"))
     assert len(means) > 1 and first.endswith(f"| {len(means) - 1} of {len(means)} |") and "k-NN" in first
-    assert second.endswith("| – | – |") and "fewer than two rows have 3 seeds" in second
+    assert second.endswith("| – | – |") and "no two rows have 3 seeds in common" in second
     assert columns.pages([("llp/t6", ())], tmp_path) == {}, "a table without runs makes no page"
     assert list(columns.pages([("lavo/t11", answered)], tmp_path)) == [tmp_path / "columns.md"]

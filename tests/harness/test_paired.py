@@ -8,7 +8,6 @@ from harness.report.scores.comparison import compare_group, compare_scores
 from harness.report.scores.paired import (
     BY_EXAMPLE,
     BY_SEED,
-    UNPAIRED,
     compare_rows,
     compare_with_baselines,
     holm,
@@ -106,23 +105,13 @@ def test_rows_that_lack_examples_are_paired_by_seed_alone():
     assert by_key[("a", ""), ("c", "")].pairing == BY_SEED
 
 
-def test_rows_on_other_examples_or_seeds_are_not_paired():
-    a, b = [61.0, 62.5, 60.0], [50.0, 51.0, 50.5]
-    (pair,) = compare_rows([row("a", a), row("b", b, data="other")])
-    test = stats.ttest_ind(a, b, equal_var=False)
-    assert (pair.pairing, pair.p) == (UNPAIRED, pytest.approx(test.pvalue))
-    shifted = Score("b", "", {seed + 1: value for seed, value in enumerate(b)}, {}, data=dict.fromkeys((1, 2, 3), "d"))
-    (pair,) = compare_rows([row("a", a), shifted])
-    assert pair.pairing == UNPAIRED and pair.p == pytest.approx(test.pvalue)
-
-
-@pytest.mark.filterwarnings("error")
-def test_seeds_that_are_equal_up_to_rounding_need_no_warning():
-    nearly, equal = [0.3, 0.1 + 0.2, 0.3], [0.5, 0.5, 0.5]
-    (pair,) = compare_rows([row("a", nearly), row("b", equal, data="other")])
-    assert pair.pairing == UNPAIRED and (pair.p, pair.half_width) == (0.1, 0.0), "2 of 20 orders of six seeds"
-    (same,) = compare_rows([row("a", equal), row("b", equal, data="other")])
-    assert (same.p, same.half_width) == (1.0, 0.0)
+def test_rows_without_three_common_seeds_on_the_same_examples_have_no_test():
+    a, b, shared = row("a", [61.0, 62.5, 60.0]), row("b", [50.0, 51.0, 50.5], data="other"), row("c", [40.0] * 3)
+    later = Score("d", "", {1: 9.0, 2: 8.0, 3: 7.0}, {}, data=dict.fromkeys((1, 2, 3), "d"))
+    pairs = compare_rows([a, b, shared, later])
+    assert [pair.rows for pair in pairs] == [(a.key, shared.key)]
+    places = find_places([a, b, shared, later], pairs, a)
+    assert places.keys() == {a.key, shared.key}, "no test says where the others stand"
 
 
 def test_fewer_than_three_seeds_have_no_test():

@@ -10,7 +10,6 @@ from harness.report.render.words import listed
 from harness.report.scores import judge
 from harness.report.scores.groups import Group
 from harness.report.scores.judge import Judged, Verdict, plain_score
-from harness.report.scores.paired import UNPAIRED
 from harness.report.scores.scores import Score
 from harness.report.scores.solved import SOLVED
 from harness.report.scores.tuning import why_no_verdict
@@ -106,7 +105,7 @@ def _pair_facts(judged: Judged, group: Group) -> Iterator[str]:
             interval, how = "", "Fisher's exact test of the solved runs"
         else:
             interval = f" ± {pair.half_width:.{resolved.decimals}f}" if pair.half_width else ", equal for all seeds"
-            how = f"95 % interval, {pair.pairing if pair.pairing == UNPAIRED else f'paired by {pair.pairing}'}"
+            how = f"95 % interval, paired by {pair.pairing}"
         difference = f"{ours} minus {theirs}: {resolved.signed(pair.difference)}{interval}{unit}"
         yield f"{difference} ({how}; n = {pair.seeds} seeds; {p_text(p)}{within})."
 

@@ -6,7 +6,7 @@ from harness.report.stats.seeds import MIN_SEEDS
 NOT_BEHIND = "the control is not clearly behind the reference"
 NOT_SEARCHED = "not every row's learning rate was searched"
 EQUAL_SEEDS = "no row's score differs between its seeds"
-FEW_ROWS = f"fewer than two rows have {MIN_SEEDS} seeds"
+FEW_ROWS = f"no two rows have {MIN_SEEDS} seeds in common"
 NO_ROLE = "the table has no {} in this column"
 ROLE_NOT_RUN = "the {} ({}) was not run"
 NO_SEEDS = f"no row has {MIN_SEEDS} seeds"
@@ -19,6 +19,7 @@ OUTDONE = "every seed of {} at the recipe's learning rate is ahead of all at the
 # of a claim
 NO_RUN = "no run of {}"
 FEW_SEEDS = f"fewer than {MIN_SEEDS} seeds of {{}}"
+FEW_IN_COMMON = f"fewer than {MIN_SEEDS} seeds in common on the same data"
 NO_TEST = "no test of {} against {}: {}"
 BEYOND_MARGIN = "the interval of the difference reaches beyond the margin"
 NOT_SEPARATED = "no test separates the rows"

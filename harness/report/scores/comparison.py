@@ -187,7 +187,7 @@ def _resolution(
     pair = next((pair for pair in pairs if set(pair.rows) == keys), None)
     if pair is None:
         few = [f"the {role} ({row_name(row)})" for role, row in named.items() if len(scores[row].by_seed) < MIN_SEEDS]
-        return None, wording.FEW_SEEDS_OF_ROLES.format(" and ".join(few) or "control and reference")
+        return None, wording.FEW_SEEDS_OF_ROLES.format(" and ".join(few)) if few else wording.FEW_IN_COMMON
     if pair.half_width == 0 and pair.difference:
         return None, wording.NO_INTERVAL
     return abs(pair.difference) / (pair.half_width or 1.0), ""

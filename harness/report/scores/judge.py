@@ -50,7 +50,8 @@ def compared(group: Group, row: str, rivals: Sequence[str], as_good: bool, share
     tests = group.comparison
     pairs = [tests.pair(scores[row].key, scores[rival].key) for rival in rivals]
     if missing := [rival for rival, pair in zip(rivals, pairs, strict=True) if pair is None]:
-        return Judged(Verdict.UNKNOWN, wording.NO_TEST.format(row_name(row), _names(missing), tests.untested))
+        why = tests.untested or wording.FEW_IN_COMMON
+        return Judged(Verdict.UNKNOWN, wording.NO_TEST.format(row_name(row), _names(missing), why))
     judged = _judged(pairs, group, as_good, share, _no_ranks(tests))
     return replace(judged, regime=_regime(group, list(scores.values())))
 
@@ -70,7 +71,7 @@ def kept(group: Group, first: Group, row: str, as_good: bool, share: float) -> J
     if len(set(last.by_seed) & set(before.by_seed)) < MIN_SEEDS:
         return Judged(Verdict.UNKNOWN, wording.FEW_SEEDS.format(row_name(row)))
     # the test examples differ: pairs are by seed
-    sides = [replace(score, row=part.column, examples={}) for score, part in ((last, group), (before, first))]
+    sides = [replace(score, row=part.column, examples={}, data={}) for score, part in ((last, group), (before, first))]
     (pair,) = tested_pairs([tuple(sides)], SeedNoise())
     judged = _judged([pair], first, as_good, share, _no_ranks(first.comparison))
     return replace(judged, regime=_regime(first, [before]))

@@ -13,8 +13,6 @@ agree on their noise (Smyth 2004, known from limma); a larger noise stays as mea
 (n = 1) and with fewer than MIN_ROWS rows this is the paired t test over seeds.
 """
 
-import math
-import warnings
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass, replace
 from itertools import combinations, product
@@ -29,7 +27,7 @@ from harness.report.stats.seeds import LEVEL, MIN_SEEDS
 MIN_ROWS = 4  # rows needed to estimate the typical noise of a column
 MOST_FREEDOM = 100.0  # degrees of freedom that the column's typical noise may add
 ROUNDING = 1e-12  # differences below this share of the largest score are rounding errors
-BY_EXAMPLE, BY_SEED, UNPAIRED = "seed and example", "seed", "not paired"
+BY_EXAMPLE, BY_SEED = "seed and example", "seed"
 Key = tuple[str, str]  # row, setting
 
 
@@ -107,17 +105,13 @@ def compare_with_baselines(scores: Sequence[Score], baselines: Sequence[Score]) 
 
 
 def tested_pairs(pairs: Sequence[tuple[Score, Score]], noise: SeedNoise) -> list[Pair]:
-    """The tested pairs, ordered by their rows. Too few common seeds or other test examples make a test unpaired."""
+    """The tests of the pairs with MIN_SEEDS common seeds on the same test examples, ordered by their rows."""
     batches: dict[tuple[tuple[int, ...], int], list[tuple[Score, Score]]] = {}
-    tested = []
     for a, b in pairs:
         seeds = tuple(sorted(set(a.by_seed) & set(b.by_seed)))
-        if len(seeds) < MIN_SEEDS or any(a.data.get(seed) != b.data.get(seed) for seed in seeds):
-            tested.append(_unpaired(a, b))
-        else:
+        if len(seeds) >= MIN_SEEDS and all(a.data.get(seed) == b.data.get(seed) for seed in seeds):
             batches.setdefault((seeds, _example_count((a, b), seeds)), []).append((a, b))
-    for (seeds, n), batch in batches.items():
-        tested += _paired(batch, seeds, n, noise)
+    tested = [pair for (seeds, n), batch in batches.items() for pair in _paired(batch, seeds, n, noise)]
     return sorted(tested, key=lambda pair: pair.rows)
 
 
@@ -219,24 +213,6 @@ def _paired(pairs: Sequence[tuple[Score, Score]], seeds: Sequence[int], n: int, 
     pairing = BY_EXAMPLE if n > 1 else BY_SEED
     numbers = zip(difference.tolist(), half.tolist(), p.tolist(), strict=True)
     return [Pair((a.key, b.key), *number, count, pairing) for (a, b), number in zip(pairs, numbers, strict=True)]
-
-
-def _unpaired(a: Score, b: Score) -> Pair:
-    """Welch's test over the seeds of each row."""
-    from scipy.stats import ttest_ind
-
-    ours, theirs = (list(score.by_seed.values()) for score in (a, b))
-    with warnings.catch_warnings():  # for rows whose seeds are equal up to rounding
-        warnings.simplefilter("ignore", RuntimeWarning)
-        test = ttest_ind(ours, theirs, equal_var=False)
-    difference = math.fsum(ours) / len(ours) - math.fsum(theirs) / len(theirs)
-    interval = test.confidence_interval(LEVEL)
-    half, p = (float(interval.high) - float(interval.low)) / 2, float(test.pvalue)
-    largest = max(map(abs, [*ours, *theirs]))
-    if math.isnan(p) or half <= ROUNDING * largest:  # all seeds of each row are equal: a permutation test
-        orders = math.comb(len(ours) + len(theirs), len(ours))
-        half, p = 0.0, 1.0 if abs(difference) <= ROUNDING * largest else 2 / orders
-    return Pair((a.key, b.key), difference, half, p, min(len(ours), len(theirs)), UNPAIRED)
 
 
 def holm(p: Sequence[float], counts: Sequence[int] | None = None) -> list[float]:

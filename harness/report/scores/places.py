@@ -35,9 +35,9 @@ def find_places(
     places: dict[Key, Place] = {}
     all_tied, margin = True, SHARE * (scale or 0)
     for score in ranked if best is not None else ():
-        if score.key not in tested:
-            continue
         pair = by_rows.get(frozenset((best.key, score.key)))  # None: it is the best row
+        if score.key not in tested or (pair is None and score.key != best.key):
+            continue
         is_near = pair is None or (scale is not None and abs(pair.difference) + pair.half_width <= margin)
         all_tied &= is_near and not score.failures
         is_behind = pair is not None and pair.is_resolved

@@ -1,7 +1,5 @@
-"""Labels beside points without overlap, and the verb for figures."""
+"""The verb for figures."""
 
-import itertools
-import math
 from pathlib import Path
 
 import pytest
@@ -9,27 +7,9 @@ from omegaconf import OmegaConf
 
 from harness.commands import report as verb
 from harness.errors import UsageError
-from harness.report.plots.labels import Box, place_labels
 
 ROOT = Path(__file__).resolve().parents[2]
 PAPER, BENCH = ROOT / "results" / "paper", ROOT / "results" / "bench"
-
-
-def test_labels_cover_neither_each_other_nor_points():
-    discs = [(100 + 9 * (i % 4), 100 + 8 * (i // 4), 4.0 + i % 3) for i in range(12)] + [(8.0, 195.0, 5.0)]
-    sizes = [(40.0, 8.0)] * len(discs)
-    frame = (0.0, 0.0, 240.0, 200.0)
-    chosen = place_labels(discs, sizes, Box(*frame))
-    boxes = [
-        (x + to[0] - 20, y + to[1] - 4, x + to[0] + 20, y + to[1] + 4)
-        for (x, y, _), to in zip(discs, chosen, strict=True)
-    ]
-    for box, another in itertools.combinations(boxes, 2):
-        assert box[0] >= another[2] or another[0] >= box[2] or box[1] >= another[3] or another[1] >= box[3]
-    for left, bottom, right, top in boxes:
-        assert left >= 0 and bottom >= 0 and right <= 240 and top <= 200
-        for x, y, radius in discs:
-            assert math.hypot(max(left - x, 0, x - right), max(bottom - y, 0, y - top)) > radius
 
 
 def test_the_verb(tmp_path, capsys, few_tables):

@@ -8,21 +8,19 @@ from typing import Any
 
 from harness.report.plots import style
 from harness.report.plots.file import Sources
-from harness.report.plots.labels import Disc, annotate
 from harness.report.plots.style import Axes, Figure
 from harness.report.scores import lines
 from harness.report.spec.figure import LineFigure
 
 COLUMNS = 2
 WIDTH, HEIGHT = 3.75, 3.3  # of a panel, inches
-WITH_NAMES = 4.2  # height of a panel whose points have names
+WITH_FRONT = 4.2  # height of a panel with a Pareto front
 LETTERS = 58  # of a line of notes
 LEGEND_LETTERS = 21  # of a name in a column of the legend, of an inch
 LEGEND_LINE = 0.17  # inches
 NARROW = 2.0  # a range below this factor is widened, so that what is nearly the same looks so
 FLAT = 12.0  # a range below this factor has more ticks
 DECADES = 1000.0  # a range above this factor has powers of ten as ticks, below it 1, 2, 5
-POINT = 3.0  # radius of a marker, points
 LOG_FROM = 20  # values so many times apart ask for a logarithmic scale
 ALIKE = 0.015  # of the range of the scores: curves that are nowhere further apart are drawn as one
 MOST_TICKS = 6  # of a logarithmic x axis: millions of tokens have room
@@ -62,16 +60,15 @@ def _names(names: Sequence[str]) -> str:
 
 
 def draw(data: Mapping[str, Any]) -> Figure:
-    """Two panels in a row, with one legend for all below them. Points of a panel with a front have their names."""
+    """Two panels in a row, with one legend for all below them."""
     panels = data["panels"]
-    has_front = any(panel.get("front") for panel in panels)
     columns = min(COLUMNS, len(panels))
-    height = WITH_NAMES if has_front else HEIGHT
+    height = WITH_FRONT if any(panel.get("front") for panel in panels) else HEIGHT
     letters = LETTERS * COLUMNS // columns
     note_lines = max(len(style.wrapped("\n".join(panel["notes"]), letters).splitlines()) for panel in panels)
     rows = [height] * math.ceil(len(panels) / columns)
     wide = COLUMNS * WIDTH
-    names = set() if has_front else {line["name"] for panel in panels for line in panel["series"]}
+    names = {line["name"] for panel in panels for line in panel["series"] if line.get("shown", True)}
     in_legend = max(1, int(wide * LEGEND_LETTERS) // (max(map(len, names), default=20) + 8))
     legend = LEGEND_LINE * math.ceil((len(names) + 2) / in_legend)
     tall = 0.7 + sum(rows) + 0.11 * note_lines * len(rows) + legend
@@ -90,31 +87,7 @@ def draw(data: Mapping[str, Any]) -> Figure:
     pairs = [pair for axis in figure.axes for pair in zip(*axis.get_legend_handles_labels(), strict=True)]
     if handles := {label: handle for handle, label in pairs}:
         figure.legend(handles.values(), handles, loc="outside lower center", ncols=in_legend, frameon=False)
-    annotate(figure, [(axis, discs(panel)) for axis, panel in zip(axes, panels, strict=True)])
     return figure
-
-
-def discs(panel: style.Panel) -> list[Disc]:
-    """The points of a panel with a front: those on it and the references have their names, others where there is room.
-
-    A model with several sizes has its name once beyond the front, at its best one.
-    """
-    if "front" not in panel:
-        return []
-    on_front = {label for x, _, label in panel["front"] if x}
-    made = []
-    for line in panel["series"]:
-        points = list(zip(line["x"], line["y"], line["labels"], strict=True))
-        best = max(points, key=lambda point: (point[1], -point[0]))
-        for point in points:
-            x, y, label = point
-            named = label in on_front or (point == best and not on_front & {*line["labels"]})
-            needed = label in on_front or line["role"] == "reference"
-            text = (label if label in on_front else line["name"]) if named else ""
-            if x:
-                colour = line["look"]["colour"] if line["shown"] else style.FAINT
-                made.append(Disc(x, y, POINT, text, label in on_front, not needed, colour))
-    return made
 
 
 def draw_panel(axis: Axes, panel: style.Panel) -> None:
@@ -157,7 +130,8 @@ def draw_panel(axis: Axes, panel: style.Panel) -> None:
 
 
 def _draw_points(axis: Axes, line: Mapping[str, Any]) -> None:
-    """The sizes of a model, in its colour if it is `shown`; what keeps nothing is a level, for a logarithm lacks 0."""
+    """The sizes of a model, in its colour and with its name in the legend if it is `shown`; what keeps nothing is a
+    level, for a logarithm lacks 0."""
     look = line["look"] | ({} if line["shown"] else {"colour": style.MUTED})
     colour, is_reference = look["colour"], line["role"] == "reference"
     places = list(zip(line["x"], line["y"], line["low"], line["high"], strict=True))
@@ -169,7 +143,8 @@ def _draw_points(axis: Axes, line: Mapping[str, Any]) -> None:
         axis.errorbar(x, y, yerr=_bars(low, y, high), fmt="none", ecolor=colour, elinewidth=0.7, alpha=0.5)
         wide = {"linewidth": 1.4 if is_reference else 0.7, "alpha": 1.0 if line["shown"] else 0.8}
         order = {"zorder": 3 if line["shown"] else 2, "markersize": 5 if line["shown"] else 3.5}
-        axis.plot(x, y, look["dash"], color=colour, marker=look["marker"], **wide, **order)
+        label = line["name"] if line["shown"] else "other models"
+        axis.plot(x, y, look["dash"], color=colour, marker=look["marker"], label=label, **wide, **order)
 
 
 def _draw_line(axis: Axes, line: Mapping[str, Any], band: bool) -> None:

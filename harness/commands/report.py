@@ -230,7 +230,6 @@ def report_tables(
     folders `paper` (the ledger), `records`, `tables` and, for the plots of each table, `figures`. With `check`, writes
     and shows nothing. Raises UsageError.
     """
-    from harness.report.pages import counts
     from harness.report.pages.answer import column_lines
     from harness.report.pages.printed import count_beside
     from harness.report.pages.printed_answer import show_answer
@@ -258,7 +257,7 @@ def report_tables(
         if len(names) == 1 and notes:
             terminal.show(page.table, console)
         elif len(names) == 1:
-            show_answer(page.table, console, page.answers, cells)
+            show_answer(page.table, console, page.answers)
         elif page.spec is None:
             terminal.show_columns(page.table.title, ("published numbers",), [(page.table.summary,)], console)
         else:
@@ -273,10 +272,8 @@ def report_tables(
         lines += [] if notes else ["notes    notes=true prints every grid, the tests and the rules"]
         lines += [f"next     python run.py do=plan table={names[0]}", "         python run.py do=list"]
     else:
-        answers = [answer for page in pages for answer in page.answers]
-        told = counts.lines(answers, cells)
-        told += [count_beside([page.table for page in pages])] if names == every else []
-        lines = [*told, "", *map(str, files)]
+        lines = [count_beside([page.table for page in pages]), ""] if names == every else []
+        lines += map(str, files)
     console.print("\n" + "\n".join(lines), markup=False, soft_wrap=True)
     return report
 

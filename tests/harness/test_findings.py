@@ -14,7 +14,7 @@ from harness.config import yaml_files
 from harness.config.search import Choice
 from harness.errors import UsageError
 from harness.records.collect import frame
-from harness.report.pages import counts, findings, table
+from harness.report.pages import findings, table
 from harness.report.pages.answer import answers
 from harness.report.pages.evidence import Evidence, TablePage, cannot_say
 from harness.report.pages.not_run import waiting_columns
@@ -250,14 +250,6 @@ def test_every_claim_of_the_clone_names_what_is_there():
         assert claim.title and claim.text.endswith(("?", "."))
         assert bool(claim.paper) == claim.is_claim == bool(claim.source)
     assert {claim.paper for claim in claims} == {"lavo", "latte", "luna", "longnet", "llp", ""}
-
-
-def test_the_counts_of_all_records(spread):
-    """As a report of all tables prints them."""
-    of_table = spread.tables["own"]
-    columns, spent = counts.lines(of_table.answers, spread.cells)
-    assert "that rank rows: 2 of 2 (100 %); pairs resolved: " in columns
-    assert spent.startswith("cost of 20 records: ")
 
 
 def test_a_claim_of_an_unknown_kind_is_refused(tmp_path):

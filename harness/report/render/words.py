@@ -1,4 +1,4 @@
-"""Lists, counts, ranges and costs in sentences."""
+"""Lists, counts and ranges in sentences."""
 
 from collections.abc import Iterable, Sequence
 from typing import Any
@@ -32,10 +32,3 @@ def span(ordered: Iterable[Any]) -> str:
 
 def capitalized(text: str) -> str:
     return text[:1].upper() + text[1:]
-
-
-def cost(core_hours: float, gpu_hours: float) -> str:
-    """`1.3 core-hours`, `12 GPU-hours`, both, or nothing."""
-    hours = {"GPU-hours": gpu_hours, "core-hours": core_hours}
-    forms = {unit: ".0f" if value >= 10 else ".1f" if value >= 0.1 else ".1g" for unit, value in hours.items() if value}
-    return " and ".join(f"{hours[unit]:{form}} {unit}" for unit, form in forms.items())

@@ -1,4 +1,4 @@
-"""do=curves: validation metric and training loss of runs against the step: a picture, a page, and in the terminal.
+"""do=curves: validation metric and training loss of runs against the step: a picture, a page, and a row for each run.
 
 The page is one HTML file with the picture inside, to be mailed or archived: the curves, the best metric against the
 learning rate where runs differ in it, and a row for each run. A sweep that takes minutes ends with it.
@@ -28,10 +28,9 @@ from harness.records.curves import Panel, curve_panels
 from harness.records.files import write_atomic
 from harness.records.listing import files_below
 from harness.records.run_directory import METRICS
-from harness.report.plots.curves import curves_plot, text_rows
+from harness.report.plots.curves import curves_plot
 from harness.report.render.terminal import console, print_line, show_columns
 
-CHART = 24  # characters
 MOST = 200  # runs in a picture
 PAGE = """<!DOCTYPE html>
 <html lang="en"><head><meta charset="utf-8"><title>{title}</title>
@@ -108,13 +107,22 @@ def file_name(typed: Sequence[str]) -> str:
 
 
 def show_charts(charts: Sequence[Panel], screen: Console) -> None:
-    """One chart of characters per run."""
+    """A row for each run."""
     for panel in charts:
-        show_columns(panel.title, *table_of(panel, ascii_only=screen.options.ascii_only), screen)
+        show_columns(panel.title, *table_of(panel), screen)
 
 
-def table_of(panel: Panel, *, ascii_only: bool = False) -> tuple[tuple[str, ...], list[tuple[str, ...]]]:
-    """The header, and a row for each run."""
+def table_of(panel: Panel) -> tuple[tuple[str, ...], list[tuple[str, ...]]]:
+    """The header, and a row for each run: its first, best and last score, its steps and its last training loss."""
     arrow = "↑" if panel.higher_is_better else "↓"
-    header = ("run", f"val {panel.metric} {arrow}", "first", "best", "last", "step", "train loss")
-    return header, text_rows(panel, CHART, ascii_only=ascii_only)
+    rows = [
+        (
+            line.label if line.is_run else f"{line.label}, seed {curve.seed}",
+            *(f"{value:.4g}" for value in (curve.val[0], curve.best(panel.higher_is_better), curve.val[-1])),
+            f"{curve.steps[-1]:,}",
+            f"{curve.loss[-1]:.4g}" if curve.loss else "–",
+        )
+        for line in panel.lines
+        for curve in line.curves
+    ]
+    return ("run", f"first val {panel.metric} {arrow}", "best", "last", "step", "train loss"), rows

@@ -1,4 +1,4 @@
-"""do=curves: the curves read from run folders, their lines and panels, the picture and the text."""
+"""do=curves: the curves read from run folders, their lines and panels, the picture and the rows."""
 
 import math
 from base64 import b64encode
@@ -6,7 +6,7 @@ from base64 import b64encode
 import pytest
 
 from harness.commands import cli, train
-from harness.commands.curves import file_name
+from harness.commands.curves import file_name, table_of
 from harness.config.cell import Cell, name_of
 from harness.config.compose import compose
 from harness.config.sweep import Command
@@ -14,7 +14,6 @@ from harness.errors import UsageError
 from harness.records import collect
 from harness.records.curves import curve_panels, read_metrics
 from harness.report.plots import curves
-from harness.report.render.terminal import ASCII_BLOCKS, sparkline
 from tests.helpers.saved_cells import made, run_folder, save
 
 ROWS = [
@@ -93,20 +92,14 @@ def test_only_curves_that_can_be_compared_share_a_panel(tmp_path):
     ]  # fmt: skip
 
 
-def test_a_chart_of_characters():
-    assert sparkline([0, 1, 2, 3, 4, 5, 6, 7], 0, 7, 4) == "▂▄▆█", "the last of each part"
-    assert sparkline([0, math.nan, 7], 0, 7, 40, ascii_only=True) == f"{ASCII_BLOCKS[0]}x{ASCII_BLOCKS[-1]}"
-    assert sparkline([5, 5], 5, 5, 40) == "▁▁"
-
-
-def test_the_text_has_first_best_and_last(tmp_path):
+def test_a_row_has_first_best_and_last(tmp_path):
     (panel,) = curve_panels(folders(tmp_path, (made("lavo"), ROWS)), [made("lavo")])
-    assert curves.text_rows(panel, 20) == [("lavo, seed 1", "▁█▅", "10", "30", "20", "15", "0.5")]
+    assert table_of(panel)[1] == [("lavo, seed 1", "10", "30", "20", "15", "0.5")]
     lower = curve_panels(folders(tmp_path / "lower", (made("lavo", "own/task"), ROWS)))[0]
-    assert curves.text_rows(lower, 20)[0][1:5] == ("█▁▅", "3", "2", "2.5")
+    assert table_of(lower)[1][0][1:4] == ("3", "2", "2.5")
     nan = [(1, 1.0, {"acc": math.nan}), (2, math.inf, {"acc": 3.0})]
     (panel,) = curve_panels(folders(tmp_path / "nan", (made("lavo"), nan)))
-    assert curves.text_rows(panel, 20, ascii_only=True) == [("lavo, seed 1", "x_", "nan", "3", "3", "2", "inf")]
+    assert table_of(panel)[1] == [("lavo, seed 1", "nan", "3", "3", "2", "inf")]
 
 
 def test_the_picture_shows_seeds_and_their_mean(tmp_path):
@@ -165,7 +158,7 @@ def test_the_curve_of_a_record_needs_no_run_folder(tmp_path):
     assert [(curve.steps, curve.val, curve.loss) for curve in panel.lines[0].curves] == [((5, 10), (10.0, 40.0), ())]
     plot = curves.curves_plot("title", panels, tmp_path / "one.png")
     assert [axis.get_ylabel() for axis in plot.draw(plot.data).axes] == ["validation acc ↑"]
-    assert curves.text_rows(panel, 20) == [("lavo, seed 1", "▁█", "10", "40", "40", "10", "–")]
+    assert table_of(panel)[1] == [("lavo, seed 1", "10", "40", "40", "10", "–")]
     (panel,) = curve_panels(folders(tmp_path, (entries, ROWS[:2])), [entries])
     (curve,) = panel.lines[0].curves
     assert curve.val == (10.0, 40.0) and curve.loss == (2.0, 1.0), "the record's scores, the folder's loss"

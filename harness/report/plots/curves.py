@@ -1,4 +1,4 @@
-"""Learning curves in a picture, with panels for the metric, the training loss and the learning rate, and as text."""
+"""Learning curves in a picture, with panels for the metric, the training loss and the learning rate."""
 
 import math
 import statistics
@@ -82,23 +82,3 @@ def _curves(panel: Panel) -> Iterator[Curve]:
 
 def _values_of(panel: Panel, quantity: str) -> Iterator[float]:
     return (value for curve in _curves(panel) for value in getattr(curve, quantity))
-
-
-def text_rows(panel: Panel, width: int, *, ascii_only: bool = False) -> list[tuple[str, ...]]:
-    """A row for each run: run, chart of the metric (on one scale for the panel), first, best and last value, steps,
-    last training loss."""
-    from harness.report.render.terminal import sparkline
-
-    finite = [value for value in _values_of(panel, "val") if math.isfinite(value)]
-    low, high = (min(finite), max(finite)) if finite else (0.0, 0.0)
-    return [
-        (
-            line.label if line.is_run else f"{line.label}, seed {curve.seed}",
-            sparkline(curve.val, low, high, width, ascii_only=ascii_only),
-            *(f"{value:.4g}" for value in (curve.val[0], curve.best(panel.higher_is_better), curve.val[-1])),
-            f"{curve.steps[-1]:,}",
-            f"{curve.loss[-1]:.4g}" if curve.loss else "–",
-        )
-        for line in panel.lines
-        for curve in line.curves
-    ]

@@ -1,7 +1,5 @@
-"""A table for the console: with colour and rules on a terminal, as aligned plain text in a file or pipe; and lines and
-small charts of plain characters. Each has an ASCII form for consoles that need one."""
+"""A table for the console: with colour and rules on a terminal, as aligned plain text in a file or pipe; and lines."""
 
-import math
 from collections.abc import Sequence
 
 from rich import box
@@ -13,29 +11,6 @@ from harness.report.render.layout import Block, Table, TableEntry
 
 WIDTH = 100  # characters of plain text; a terminal has its own width
 TONES = {"good": "green", "fair": "yellow", "bad": "red", "muted": "dim", "": ""}
-BLOCKS, ASCII_BLOCKS = "▁▂▃▄▅▆▇█", "_.-=+*%#"
-GAP = "x"  # a value that is not finite
-ASCII = str.maketrans(
-    {
-        "±": "+-",
-        "Δ": "d",
-        "τ": "tau",
-        "≈": "~",
-        "≤": "<=",
-        "≥": ">=",
-        "↑": "(higher is better)",
-        "↓": "(lower is better)",
-        "–": "-",
-        "·": "|",
-        "×": "x",
-        "†": "#",
-    }
-)
-
-
-def plain(text: str, console: Console) -> str:
-    """The text in characters that the console can encode."""
-    return text.translate(ASCII).encode("ascii", "replace").decode() if console.options.ascii_only else text
 
 
 def console() -> Console:
@@ -65,7 +40,7 @@ def show(table: Table, console: Console) -> None:
 
 def show_block(block: Block, console: Console) -> None:
     show_line(block.title + _note_ids(block.notes), console, "bold")
-    frame = box.SIMPLE_HEAD if console.is_terminal and not console.options.ascii_only else None
+    frame = box.SIMPLE_HEAD if console.is_terminal else None
     grid = Grid(box=frame, pad_edge=False, show_edge=False, header_style="")
     for entry, side in zip(block.header, block.align, strict=True):
         grid.add_column(_text(entry, console), justify="left" if side == "l" else "right", overflow="fold")
@@ -83,38 +58,20 @@ def show_columns(title: str, header: Sequence[str], lines: Sequence[Sequence[str
 
 
 def show_line(text: str, console: Console, style: str = "") -> None:
-    console.print(Text(plain(text, console), style=style))
+    console.print(Text(text, style=style))
 
 
 def _text(entry: TableEntry, console: Console) -> Text:
     style = f"{TONES[entry.tone]} bold" if entry.bold else TONES[entry.tone]
     # plain text has no bold face
     star = "*" if entry.bold and not console.is_terminal else ""
-    return Text(plain(entry.text + star + _note_ids(entry.notes), console), style=style)
+    return Text(entry.text + star + _note_ids(entry.notes), style=style)
 
 
 def _note_ids(notes: tuple[str, ...]) -> str:
     return "".join(f" [{name}]" for name in notes)
 
 
-def sparkline(values: Sequence[float], low: float, high: float, width: int, *, ascii_only: bool = False) -> str:
-    """At most `width` characters, each as high as its value between `low` and `high`.
-
-    With more values than characters, each character is the last value of its part, so the line ends at the last value.
-    """
-    levels = ASCII_BLOCKS if ascii_only else BLOCKS
-    count = min(width, len(values))
-    shown = [values[(part + 1) * len(values) // count - 1] for part in range(count)]
-    return "".join(_character(value, low, high, levels) for value in shown)
-
-
-def _character(value: float, low: float, high: float, levels: str) -> str:
-    if not math.isfinite(value):
-        return GAP
-    share = (value - low) / (high - low) if high > low else 0.0
-    return levels[min(len(levels) - 1, max(0, int(share * len(levels))))]
-
-
 def print_line(text: str, console: Console, style: str = "") -> None:
     """One line, never wrapped; brackets are no markup."""
-    console.print(Text(plain(text, console), style=style), soft_wrap=True)
+    console.print(Text(text, style=style), soft_wrap=True)

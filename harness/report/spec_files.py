@@ -10,7 +10,7 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from harness.config import option_files, table_files, yaml_files
+from harness.config import table_files
 from harness.config.validation import parse, shortened
 from harness.errors import UsageError, did_you_mean
 from harness.records import ledger
@@ -59,10 +59,7 @@ def load_table(name: str, conf: Folders, paper_root: str | os.PathLike[str]) -> 
         spec = parse(schema, raw, "")
         if spec.ledger is None:
             return spec
-        spec = spec.with_published(ledger.entries(spec.ledger, paper_root))
-        if kind == CELLS:
-            return spec.model_copy(update={"test_sizes": _test_sizes(spec, conf) | spec.test_sizes})
-        return spec
+        return spec.with_published(ledger.entries(spec.ledger, paper_root))
 
 
 def _schema(kind: Any, schemas: Mapping[str, Any]) -> Any:
@@ -137,15 +134,3 @@ def named_errors(group: str, name: str, conf: Folders) -> Iterator[None]:
     except UsageError as error:
         where = table_files.shown_path(group, name, _folders(conf))
         raise error if where in str(error) else UsageError(f"{where}: {error}") from error
-
-
-def _test_sizes(spec: TableSpec, conf: Folders) -> dict[str, int]:
-    """Column -> examples in the test split of its task, where the task's yaml says so."""
-    sizes = {}
-    for name, column in spec.columns.items():
-        path = next(option_files.existing(f"task/{column.task}.yaml", _folders(conf)), None)
-        if path is not None:
-            task = yaml_files.read(path)
-            n = task.get("test") if isinstance(task, dict) else None
-            sizes |= {name: n} if type(n) is int and n > 0 else {}
-    return sizes

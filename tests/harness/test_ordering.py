@@ -1,11 +1,11 @@
-"""Kendall's tau and its permutation test; the binomial error of an accuracy."""
+"""Kendall's tau and its permutation test."""
 
 import itertools
 
 import numpy as np
 import pytest
 
-from harness.report.stats.ordering import agreement, binomial_error, kendall
+from harness.report.stats.ordering import agreement, kendall
 
 THEIRS = {"a": 1.0, "b": 2.0, "c": 3.0, "x": 9.0}
 
@@ -59,7 +59,3 @@ def test_an_order_that_agrees_is_found():
     rows = {f"{row}": float(row) for row in range(10)}
     hits = [agreement({r: v + generator.normal(0, 1) for r, v in rows.items()}, rows).p < 0.05 for _ in range(50)]
     assert np.mean(hits) > 0.9
-
-
-def test_the_error_of_an_accuracy_by_hand():
-    assert binomial_error(40.0, 2000) == pytest.approx(1.0954, abs=1e-4)

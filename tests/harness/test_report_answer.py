@@ -10,7 +10,6 @@ import pytest
 from helpers import pages, synthetic
 
 from harness.records.collect import frame
-from harness.report import spec_files
 from harness.report.pages import answer
 from harness.report.scores import groups, select
 
@@ -95,13 +94,3 @@ def test_no_interval_below_three_seeds_anywhere():
         assert row["ours_ci"] == row["difference_ci"] == row["p"] == row["place"] == ""
         assert row["ours_ci_low"] == row["ours_ci_high"] == ""
     assert "61.00 to 62.00 (2)" in RENDER["md"](build(T11, records))
-
-
-def test_the_noise_of_a_published_number():
-    # 61.95 % of 25,000 reviews; a mean has the errors of its five parts
-    assert T11.published_error("vanilla", "Text") == pytest.approx(100 * (0.6195 * 0.3805 / 25000) ** 0.5)
-    parts = [T11.published_error("vanilla", part) for part in T11.columns]
-    assert T11.published_error("vanilla", "AVG") == pytest.approx(sum(e**2 for e in parts) ** 0.5 / 5)
-    assert T11.published_error("no mixing", "Text") is None
-    t8 = spec_files.load_table("lavo/t8", CONF, PAPER)
-    assert t8.published_error("vanilla", "ETT MSE") is None  # no accuracy

@@ -242,8 +242,7 @@ def _score_line(spec: TableSpec, group: Group, row: str, score: Score | None) ->
     if score is not None and ours is None:
         stated = "failed"
     else:
-        error = spec.published_error(row, group.column)
-        stated = verdict(published.number, ours, spec.tolerances(published.number), error)
+        stated = verdict(published.number, ours, spec.tolerances(published.number))
         if spec.kind_of(group.column) is Kind.COUNT and ours is not None:
             stated = AGREES if stated == "reproduced" else DIFFERS
     delta = ours.mean - published.number if ours else None

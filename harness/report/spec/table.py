@@ -37,7 +37,6 @@ from harness.report.spec.parts import (
     require_known,
 )
 from harness.report.stats.grouping import grouped
-from harness.report.stats.ordering import binomial_error
 
 Pattern = Literal["noncausal_self", "causal_self", "noncausal_cross", "causal_cross"]
 
@@ -93,8 +92,7 @@ class TableSpec(SpecWithFootnotes):
 
     `leaderboard`: the heading of its rows on the leaderboard; empty for a table that is not there.
 
-    `block`: number of neighbouring test examples that are resampled together, because they overlap. `test_sizes`: sizes
-    of the full test splits, which give a published accuracy its binomial error.
+    `block`: number of neighbouring test examples that are resampled together, because they overlap.
     """
 
     ledger: str | None
@@ -120,7 +118,6 @@ class TableSpec(SpecWithFootnotes):
     search: bool = True
     leaderboard: str = ""
     block: int = Field(default=1, ge=1)
-    test_sizes: dict[str, int] = Field(default_factory=dict)
     published: dict[tuple[str, str], PublishedNumber] = Field(default_factory=dict)
 
     @model_validator(mode="before")
@@ -276,16 +273,6 @@ class TableSpec(SpecWithFootnotes):
     def parts_of(self, column: str) -> tuple[str, ...]:
         """The columns of an average; of any other column itself alone."""
         return self.averages[column].parts if column in self.averages else (column,)
-
-    def published_error(self, row: str, column: str) -> float | None:
-        """Standard error of a published number, which is of one seed; None if nothing says how large it is."""
-        published = self.published.get((row, column))
-        parts = self.parts_of(column)
-        if published is None or not self.unit_of(column).startswith("accuracy") or set(parts) - set(self.test_sizes):
-            return None
-        numbers = (self.published.get((row, part), published).number for part in parts)
-        errors = (binomial_error(number, self.test_sizes[part]) for number, part in zip(numbers, parts, strict=True))
-        return math.hypot(*errors) / len(parts)
 
     def has(self, row: str, column: str) -> bool:
         """Whether a row is run in a column, or in every part of an average."""

@@ -1,4 +1,4 @@
-"""Two orderings of the same rows: Kendall's tau, its interval and test; the noise of a published accuracy."""
+"""Two orderings of the same rows: Kendall's tau, its interval and its test."""
 
 import math
 from collections.abc import Mapping, Sequence
@@ -93,9 +93,3 @@ def kendall(draws: np.ndarray, published: np.ndarray) -> np.ndarray:
     untied = np.abs(ours).sum(1) * np.abs(theirs).sum()
     with np.errstate(invalid="ignore"):
         return (ours * theirs).sum(1) / np.sqrt(untied)
-
-
-def binomial_error(percent: float, n: int) -> float:
-    """Standard error of an accuracy in percent over n examples."""
-    share = min(max(percent / 100, 0.0), 1.0)
-    return 100 * math.sqrt(share * (1 - share) / n)

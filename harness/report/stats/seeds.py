@@ -3,10 +3,8 @@
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from statistics import NormalDist
 
 LEVEL = 0.95
-QUANTILE = NormalDist().inv_cdf((1 + LEVEL) / 2)  # half width of a normal 95 % interval in standard errors: 1.96
 MIN_SEEDS = 3  # the t interval of two seeds is 9 times as wide as their difference: it says nothing
 
 
@@ -63,22 +61,17 @@ def estimate(
     return Estimate(mean, float(stdtrit(freedom, (1 + LEVEL) / 2)) * math.sqrt(variance / n), n, limits)
 
 
-def verdict(
-    paper: float, ours: Estimate | None, tolerance: Mapping[str, float], paper_error: float | None = None
-) -> str:
-    """`reproduced`, `close`, `off` or `not run`. `paper_error`: standard error of the published number, if known.
+def verdict(paper: float, ours: Estimate | None, tolerance: Mapping[str, float]) -> str:
+    """`reproduced`, `close`, `off` or `not run`.
 
     A number is reproduced if it is within `tolerance["reproduced"]` of the paper, or within `tolerance["close"]` and
-    our interval and the paper's noise together explain the difference. A noisy result outside `close` is thus never
-    reproduced.
+    our interval holds the paper's number. A noisy result outside `close` is thus never reproduced.
     """
     if ours is None:
         return "not run"
     # round first: 61.2 has no exact binary form, and a printed difference of 1.0 must count as 1.0
     difference = round(abs(ours.mean - paper), 9)
-    explained = False
-    if ours.half_width is not None:
-        explained = difference <= math.hypot(ours.half_width, QUANTILE * (paper_error or 0.0))
+    explained = ours.half_width is not None and difference <= ours.half_width
     if difference <= tolerance["reproduced"] or (explained and difference <= tolerance["close"]):
         return "reproduced"
     return "close" if difference <= tolerance["close"] else "off"

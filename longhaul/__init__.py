@@ -51,15 +51,7 @@ __all__ = [
     "status",
     "verify",
 ]
-_OTHERS = {  # what other libraries call it, or a command: what it is here
-    "train": "longhaul.run(model=..., task=...)",
-    "generate": 'longhaul.load("demo/shakespeare/lavo").generate(prompt)',
-    "predict": 'longhaul.load("demo/lavo").predict(inputs)',
-    "models": 'python run.py do=list, or longhaul.verify(model="lavo")',
-    "tune": "python run.py -m hydra/sweeper=optuna ...",
-}
 
 
 def __getattr__(name: str) -> Any:
-    hint = _OTHERS.get(name) or did_you_mean(name, __all__)
-    raise AttributeError(f"module 'longhaul' has no attribute '{name}': {hint}")
+    raise AttributeError(f"module 'longhaul' has no attribute '{name}': {did_you_mean(name, __all__)}")

@@ -146,19 +146,10 @@ def test_a_cell_with_what_its_function_does_not_read(cells):
     assert "file name too long" in message(lambda: longhaul.load("a" * 5000))
 
 
-@pytest.mark.parametrize(
-    ("name", "says"),
-    [
-        ("train", "longhaul.run(model="),
-        ("models", "do=list"),
-        ("predict", 'load("demo/lavo").predict'),
-        ("recrods", "did you mean 'records'?"),
-    ],
-)
-def test_a_name_of_another_library_has_an_answer(name, says):
-    with pytest.raises(AttributeError, match=f"no attribute '{name}'") as error:
-        getattr(longhaul, name)
-    assert says in str(error.value) and not hasattr(longhaul, name)
+def test_an_unknown_name_has_an_answer():
+    with pytest.raises(AttributeError, match="no attribute 'recrods': did you mean 'records'"):
+        longhaul.recrods  # noqa: B018
+    assert not hasattr(longhaul, "train")
 
 
 CALLS = [

@@ -155,7 +155,6 @@ def verify(*overrides: str, **settings: Any) -> "pd.DataFrame":
             "model": name,
             **dict(zip(map(str, COLUMNS), row.patterns, strict=True)),
             "decoding_state": row.state,
-            "memory": row.memory,
             "layer_parameters": row.layer_parameters,
             "faults": tuple(row.faults),
         }

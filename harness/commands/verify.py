@@ -1,7 +1,6 @@
-"""do=verify: patterns, decoding, memory and parameters of each model, measured instead of read from its declaration.
+"""do=verify: patterns, decoding and parameters of each model, measured instead of read from its declaration.
 
-Memory is the growth of the largest tensor of a forward and backward pass when the length doubles: 2 is linear, 4 is
-quadratic. The exit status is 1 if a model fails one of the checks in `harness.commands.verify_checks`.
+The exit status is 1 if a model fails one of the checks in `harness.commands.verify_checks`; do=bench measures memory.
 
 `record=FILE` runs the cell of a record again instead (`harness.commands.verify_record`).
 """
@@ -9,7 +8,6 @@ quadratic. The exit status is 1 if a model fails one of the checks in `harness.c
 import contextlib
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from functools import partial
 
 import torch
 from omegaconf import DictConfig, OmegaConf
@@ -18,7 +16,7 @@ from rich.table import Table
 
 from harness.commands import verify_checks as checks
 from harness.commands import verify_record
-from harness.commands.verify_checks import LENGTH, TOLERANCE, growth_of_memory, max_difference, numbers_after
+from harness.commands.verify_checks import LENGTH, TOLERANCE, max_difference, numbers_after
 from harness.config import yaml_files
 from harness.config.build import is_attention, on_meta
 from harness.config.compose import OWN_CLASS, arguments, file_of, names_in
@@ -39,7 +37,7 @@ CANNOT_DECODE = "none"
 DECODER_LAYERS, DECODER_LENGTH, VOCABULARY = 2, 1280, 64  # for a model that is a whole decoder
 LEGEND = f"""\
 NS CS NC CC: noncausal and causal self, noncausal and causal cross. ok: the checks hold, -: refused,
-LEAK: depends on hidden input. memory: growth of the largest tensor, forward and backward, as length doubles.
+LEAK: depends on hidden input.
 decode state: numbers that a layer keeps to decode {LENGTH} / {2 * LENGTH} tokens; {CANNOT_DECODE}: it has no step.
 A whole decoder (no parameters/layer) has {DECODER_LAYERS} layers and {DECODER_LENGTH:,} tokens here."""
 
@@ -50,7 +48,6 @@ class ModelRow:
 
     patterns: list[str]
     state: str = "-"
-    memory: str = "-"
     layer_parameters: str = "-"
     model_parameters: str = "refused"
     faults: list[str] = field(default_factory=list)
@@ -59,12 +56,12 @@ class ModelRow:
 def run(cfg: DictConfig, overrides: Sequence[str]) -> int:
     if cfg.record is not None:
         return verify_record.run(cfg, overrides)
-    header = ["model", *COLUMNS.values(), "decode state", "memory", "parameters/layer", "model"]
+    header = ["model", *COLUMNS.values(), "decode state", "parameters/layer", "model"]
     title = f"width {cfg.backbone.dim}, {cfg.backbone.heads} heads; model: {cfg.task.name} protocol={cfg.protocol.name}"
     table = Table(*header, box=None, title=title, pad_edge=False)
     faults = []
     for name, row in rows_of(cfg, overrides).items():
-        table.add_row(name, *row.patterns, row.state, row.memory, row.layer_parameters, row.model_parameters)
+        table.add_row(name, *row.patterns, row.state, row.layer_parameters, row.model_parameters)
         faults += [f"{name}: {fault}" for fault in row.faults]
     Console(width=None if Console().is_terminal else 140, highlight=False, markup=False).print(table)
     print(LEGEND)
@@ -116,7 +113,6 @@ def verify_model(cfg: DictConfig, model: DictConfig) -> ModelRow:
         row.faults = [f"no pattern can be built at these sizes: {refusal}"]
         return row
     layer = build_layer(cfg, accepted[0])
-    row.memory = growth_of_memory(partial(checks.call_layer, layer), 2 * LENGTH)
     row.layer_parameters = f"{sum(map(torch.numel, layer.parameters())):,}"
     with contextlib.suppress(UsageError):
         row.model_parameters = f"{on_meta(cfg).parameters()['total']:,}"
@@ -147,7 +143,7 @@ def verify_decoding(cfg: DictConfig, layer: Attention, row: ModelRow) -> None:
 def verify_decoder(cfg: DictConfig) -> ModelRow:
     """The row of a model that replaces the whole backbone, from its logits."""
     sizes = {"vocab_size": VOCABULARY, "dim": cfg.backbone.dim, "heads": cfg.backbone.heads, "ffn_dim": 128}
-    sizes |= {"layers": DECODER_LAYERS, "max_length": 2 * DECODER_LENGTH, "dropout": 0.0}
+    sizes |= {"layers": DECODER_LAYERS, "max_length": DECODER_LENGTH, "dropout": 0.0}
     torch.manual_seed(0)
     model = instantiate(arguments(cfg.model), "model", list(cfg.trusted_packages), **sizes).double().eval()
     row = ModelRow([REFUSED, OK, REFUSED, REFUSED], model_parameters=f"{sum(map(torch.numel, model.parameters())):,}")
@@ -163,7 +159,6 @@ def verify_decoder(cfg: DictConfig) -> ModelRow:
         if not (difference := max_difference(logits, model(tokens)[:, -1])) <= TOLERANCE:
             row.faults.append(f"prefill differs from forward by {difference:.1e}")
     row.state = f"{numbers_kept(state):,}"
-    row.memory = growth_of_memory(lambda length: model(tokens[:, :1].expand(2, length)), DECODER_LENGTH)
     return row
 
 

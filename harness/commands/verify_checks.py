@@ -5,13 +5,11 @@ changes to padding. `step` and `chunk` are compared with `forward`. Shapes: x an
 """
 
 import inspect
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from typing import Any
 
 import torch
 from torch import Tensor
-from torch.utils._python_dispatch import TorchDispatchMode
-from torch.utils._pytree import tree_leaves
 
 from harness.report.spec.expressions import evaluate
 from harness.training.causality import change_after_cut, max_difference
@@ -99,33 +97,3 @@ def wrong_state(formula: str, layer: Attention, settings: Mapping[str, Any]) -> 
         if measured > numbers or layer.fixed_length:
             break  # no window that more tokens would fill
     return f"declares.state: {formula} is {numbers:,.0f} after {tokens} tokens, but decoding keeps {measured:,}"
-
-
-def growth_of_memory(call: Callable[[int], Tensor], length: int) -> str:
-    """The largest tensor of a forward and backward pass over 2 `length` tokens, relative to `length` tokens: `2.0`."""
-    sizes = []
-    for tokens in (length, 2 * length):
-        with LargestTensor() as largest:
-            call(tokens).sum().backward()
-        sizes.append(largest.numel)
-    return f"{sizes[1] / sizes[0]:.1f}"
-
-
-def call_layer(layer: Attention, length: int) -> Tensor:
-    """The output of a layer for `length` random tokens, with a gradient to them."""
-    x = random_tokens(layer, 1, length).requires_grad_()
-    context = random_tokens(layer, 1, length) if layer.pattern.cross else None
-    return layer(x, context)[0]
-
-
-class LargestTensor(TorchDispatchMode):
-    """Records the numel of the largest tensor that any operation returns."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.numel = 0
-
-    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-        out = func(*args, **(kwargs or {}))
-        self.numel = max([self.numel, *(leaf.numel() for leaf in tree_leaves(out) if isinstance(leaf, Tensor))])
-        return out

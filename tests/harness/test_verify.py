@@ -17,7 +17,7 @@ from models.attention.vanilla import Vanilla
 
 
 class Leaky(Vanilla):
-    """Declares itself causal and looks ahead; computes all scores."""
+    """Declares itself causal and looks ahead."""
 
     patterns = frozenset({Pattern.CAUSAL_SELF})
 
@@ -76,7 +76,6 @@ def test_a_leak_is_found_whatever_the_model_declares(verify):
     assert {"causal_self depends on the future", "causal_self depends on the total length"} <= set(row.faults)
     for method in ("step", "chunk"):
         assert any(fault.startswith(f"causal_self: {method} differs from forward") for fault in row.faults)
-    assert row.memory == "4.0", "all scores: quadratic"
 
 
 def test_attention_to_padding_is_found(verify):

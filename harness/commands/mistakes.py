@@ -37,7 +37,7 @@ RECIPE = ("model", "task", "protocol", "budget")
 NARROWED = ("do", "paths", "table", *RECIPE, "seed")
 # the keys that a verb which runs no cell reads; `model.`: only keys below it
 READS = {
-    "status": (*NARROWED, "status", "state", "since", "page", "each_cell"),
+    "status": (*NARROWED, "status", "state", "since", "each_cell"),
     "compare": ("do", "paths", "cells"),
     "export": ("do", "paths", "cells", "trusted_packages", "model.", "task.", "backbone."),
     "outputs": ("do", "paths", "cells", "trusted_packages", "model.", "task.", "backbone."),

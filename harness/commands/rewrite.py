@@ -23,7 +23,7 @@ KEYS = {
     "bench": {"model": "bench.models[]", "lengths": "bench.lengths[]", "what": "bench.what[]", "mode": "bench.mode[]"},
     "report": {"format": "format[]"},
     "plan": {"cells": "each_cell"},
-    "status": {"state": "status.state[]", "since": "status.since", "page": "status.page", "cells": "each_cell"},
+    "status": {"state": "status.state[]", "since": "status.since", "cells": "each_cell"},
 }
 
 

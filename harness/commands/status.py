@@ -2,8 +2,8 @@
 
 What has not ended, what failed and the runs of paths.outputs are listed, the others are counted by task. `cells=true`
 lists all. Words that narrow list what they leave: `model=`, `task=`, `protocol=`, `budget=` and `seed=` these runs,
-`table=` the cells of a table, `state=failed,dead` these states, `since=12h` what changed since then. The latest runs
-come last, fifty at a time: `page=2` shows those before.
+`table=` the cells of a table, `state=failed,dead` these states, `since=12h` what changed since then. Without
+`cells=true`, fifty runs are listed, the latest last.
 """
 
 import re
@@ -33,7 +33,7 @@ from harness.records.ownership import HEARTBEAT
 from harness.records.run_directory import JOB
 from harness.records.schema import STATUSES
 
-PER_PAGE = 50  # runs
+MOST_LISTED = 50  # runs
 NARROWING = ("task", "protocol", "budget", "model", "seed")
 STATES = (*UNFINISHED, *STATUSES, "refused", "invalid")
 UNITS = {"m": 60.0, "h": 3600.0, "d": 86400.0, "w": 7 * 86400.0}
@@ -51,17 +51,17 @@ def run(cfg: DictConfig, overrides: Sequence[str]) -> int:
     typed = {key.split(".")[0] for key in typed_values(overrides)}
     every = cfg.each_cell or typed & {"status", "table", *NARROWING}
     listed = {name: state for name, state in states.items() if every or state.name != "done" or (root / name).exists()}
-    is_short = len(listed) < len(states)
-    page = cfg.status.page or (None if cfg.each_cell else 1)
-    listed, note = page_of(listed, page)
+    is_counted = len(listed) < len(states)
+    if not cfg.each_cell:
+        listed = dict(list(listed.items())[-MOST_LISTED:])
     print_columns([(shown(name), one_line(state.name), one_line(state.detail)) for name, state in listed.items()])
     for run_folder in (root / name for name, state in listed.items() if state.name == "dead"):
         print(f"\ndead: {shown(run_folder)}, its last log lines:")
         for line in last_log_lines(run_folder):
             print(fitted(f"  {one_line(line)[:160]}"))
-    if is_short:
+    if is_counted:
         print_columns(task_lines(states))
-        note = note or " (cells=true lists them)"
+    note = " (cells=true lists all)" if len(listed) < len(states) else ""
     print(", ".join(f"{count} {name}" for name, count in counts.items()) + note)
     return 0
 
@@ -147,18 +147,6 @@ def times_of(runs: Mapping[str, Summary | None], files: Iterable[Path], root: Pa
         with suppress(OSError):  # a run that ended meanwhile, or a link to itself
             changed[name] = max(changed[name], path.stat().st_mtime)
     return changed
-
-
-def page_of(states: dict[str, CellState], page: int | None) -> tuple[dict[str, CellState], str]:
-    """The states of a page, the latest of which is 1, and a remark on the others. None: all of them."""
-    pages = -(-len(states) // PER_PAGE) or 1
-    if page is None or (page == 1 and pages == 1):
-        return states, ""
-    if page > pages:
-        raise UsageError(f"page={page}: there are {pages}")
-    end = len(states) - (page - 1) * PER_PAGE
-    names = list(states)[max(0, end - PER_PAGE) : end]
-    return {name: states[name] for name in names}, f" (page {page} of {pages}, the latest is 1: page=2, cells=true)"
 
 
 def current_state(summary: Summary | None, record_path: Path, run_folder: Path, queue: Queue) -> CellState:

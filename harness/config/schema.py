@@ -218,7 +218,6 @@ class Status:
 
     state: list[str] = field(default_factory=list)  # state=failed,dead
     since: str | None = None  # since=30m, 12h, 7d: runs that changed within this time
-    page: int | None = key(None, least=1)  # page=1: the latest runs, some fifty per page; null: all runs
 
 
 def default_path(name: str) -> str:

@@ -100,14 +100,11 @@ def many(places, tmp_path, monkeypatch):
     return seeds
 
 
-def test_states_times_and_pages(many, run_here, capfd):
+def test_states_and_times(many, run_here, capfd):
     assert many(run_here, capfd) == list(range(11, 61)), "the latest run comes last"
     assert many(run_here, capfd, "cells=true") == list(range(1, 61))
     assert many(run_here, capfd, "state=interrupted") == list(range(1, 61, 2))
     assert many(run_here, capfd, "state=interrupted,dead", "since=9.5m") == list(range(51, 61))
-    assert many(run_here, capfd, "page=1") == list(range(11, 61)) and many(run_here, capfd, "page=2") == list(
-        range(1, 11)
-    )
 
 
 def test_finished_runs_of_others_are_counted_unless_they_are_asked_for(places, tmp_path, run_here, capfd):

@@ -6,13 +6,11 @@
 
 Both sides first compute the same: a difference beyond the tolerance is an error, and nothing is timed. Then they take
 turns in one process. A peer is a package, or a clone at a pinned commit in the folder that you name; a line says how to
-get a missing peer. `--out FILE.md` writes FILE.md and its numbers, FILE.json, after every comparison; rows of the same
-machine that are there already are kept, so that a measurement can be continued. `python -m benchmarks.gpu` is `make
-gpu`.
+get a missing peer. `--out FILE.md` writes FILE.md and its numbers, FILE.json, after every comparison. `python -m
+benchmarks.gpu` is `make gpu`.
 """
 
 import argparse
-import json
 import os
 import platform
 from collections.abc import Sequence
@@ -54,7 +52,8 @@ def main(arguments: Sequence[str] | None = None) -> None:
     torch.set_num_threads(1)
     keep_freed_memory()
     register()
-    content = begun(options)
+    described = machine() | ({"kernels": "native"} if options.kernels == "native" else {})
+    content = {"machine": described, "groups": {}, "clones": {}, "rows": [], "not_measured": {}}
     for group, comparison in ROWS:
         if not names_of(group, comparison) & set(options.names):
             continue
@@ -95,30 +94,15 @@ def machine() -> dict[str, Any]:
     return described
 
 
-def begun(options: argparse.Namespace) -> Row:
-    """The numbers in `--out` of this machine and kind of kernels, to be continued; otherwise none."""
-    described = machine() | ({"kernels": "native"} if options.kernels == "native" else {})
-    path = options.out.with_suffix(".json") if options.out else None
-    if path and path.is_file():
-        earlier = json.loads(path.read_text(encoding="utf-8"))
-        if earlier["machine"] == described:
-            return earlier
-    return {"machine": described, "groups": {}, "clones": {}, "rows": [], "not_measured": {}}
-
-
 def add(content: Row, group: Group, comparison: Comparison, result: Row | str) -> None:
-    """Put a row, or the reason why there is none, in place of an earlier one."""
-    key = (group.name, comparison.name, comparison.theirs)
+    """Add a row, or the reason why there is none."""
     content["groups"][group.name] = {"title": group.title, "text": group.text}
-    content["not_measured"].pop(" ".join(key), None)
     if isinstance(result, str):
-        content["not_measured"][" ".join(key)] = result
+        content["not_measured"][f"{group.name} {comparison.name} {comparison.theirs}"] = result
         return
     commit = git(ROOT)
     sha = f"{commit['sha'] or 'of no repository'}{', changed' if commit['dirty'] else ''}"
-    rows = {(row["group"], row["name"], row["theirs"]): row for row in content["rows"]}
-    rows[key] = result | {"longhaul": sha, "load": os.getloadavg()[0]}
-    content["rows"] = list(rows.values())
+    content["rows"].append(result | {"longhaul": sha, "load": os.getloadavg()[0]})
     if clone := comparison.project.clone:
         content["clones"][clone.name] = {"url": clone.url, "commit": clone.commit}
 

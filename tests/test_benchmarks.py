@@ -1,4 +1,4 @@
-"""The table of comparisons in `benchmarks`: how rows are compared, timed, continued and written.
+"""The table of comparisons in `benchmarks`: how rows are compared, timed and written.
 
 The peers are clones and packages that tests do not have. Both sides here are ours, or a public layer written out.
 """
@@ -191,16 +191,6 @@ def test_what_is_written_is_text_and_follows_from_the_numbers(run, capsys):
     assert "- not measured: third: no package no_such_package; run: pip install some==1.0 other" in text
     assert page(content) == text and clone.commit in text and f"torch {torch.__version__}" in text
     assert content["machine"]["threads"] == 1 and "git clone <it>" in capsys.readouterr().out
-
-
-def test_a_measurement_is_continued_on_the_same_machine(run, monkeypatch):
-    table = rows(Comparison("one", "public", sides), Comparison("two", "public", sides))
-    first = run(table, "one")[1]["rows"]
-    text, content = run(table, "two")
-    assert content["rows"][0] == first[0] and [row["name"] for row in content["rows"]] == ["one", "two"]
-    assert text.count("| one |") == text.count("| two |") == 1
-    monkeypatch.setattr(command, "cpu_name", lambda: "another processor")
-    assert [row["name"] for row in run(table, "two")[1]["rows"]] == ["two"]
 
 
 @pytest.mark.parametrize(

@@ -1,7 +1,7 @@
 """Submit cells as arrays of jobs, through submitit, and return at once. Cells that cannot run are refused first.
 
-A submission's folder holds `NNNN.yaml` (serialized cells), `submission.json` (the job of each cell), and submitit's
-files: per job a pickle and a log, `<job>_<process>_log.out`.
+A submission's folder holds `NNNN.yaml` (serialized cells) and submitit's files: per job a pickle and a log,
+`<job>_<process>_log.out`. A cell's run folder names its job.
 """
 
 import json
@@ -72,7 +72,7 @@ def submit(requests: Sequence[CellRequest], scheduler: str) -> int:
     trusted = sorted({str(package) for request in cells for package in request.cfg.trusted_packages})
     code = snapshot.take(folder_below(root, "code"), packages=trusted)
     folder = serialized_cell.new_folder(folder_below(root, "jobs"))
-    submitted: list[dict[str, Any]] = []
+    submitted = 0
     arrays: dict[int, set[str]] = defaultdict(set)  # level -> ids of its arrays
     for group in group_by_resources(cells, scheduler):
         level = group[0].level
@@ -81,19 +81,18 @@ def submit(requests: Sequence[CellRequest], scheduler: str) -> int:
         batches = list(split_into_jobs(group, scheduler))
         for start in range(0, len(batches), cfg.cluster.array_size):
             array = batches[start : start + cfg.cluster.array_size]
-            jobs = submit_array(array, scheduler, folder, code, first=len(submitted), after=sorted(after))
+            jobs = submit_array(array, scheduler, folder, code, first=submitted, after=sorted(after))
             arrays[level].add(jobs[0].split("_")[0])
             for job, batch in zip(jobs, array, strict=True):
                 log = str(folder / f"{job}_0_log.out")
                 for request in batch:
                     folder_of_run = request.cell.folder(request.cfg)
                     Submission(scheduler, job, log, socket.gethostname(), started).write(folder_of_run)
-                submitted += [{"job": job, "cell": request.cell.names()} for request in batch]
             count = sum(map(len, array))
+            submitted += count
             size = describe_resources(array[0][0].cfg)
             print(f"job {jobs[0].split('_')[0]}: {count} cells in {len(jobs)} jobs of {size}")
-    (folder / "submission.json").write_text(json.dumps(submitted, indent=1), encoding="utf-8")
-    print(f"submitted: {', '.join([f'{len(submitted)} cells', *skip_notes])}")
+    print(f"submitted: {', '.join([f'{submitted} cells', *skip_notes])}")
     print(f"code: {code} · logs: {folder}/<job>_0_log.out")
     print("next: python run.py do=status, then the same command again for what is left, then python run.py do=report")
     return 2 if refused else 0

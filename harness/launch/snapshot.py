@@ -14,7 +14,6 @@ import hashlib
 import json
 import os
 import shutil
-import stat
 import sys
 import tempfile
 from collections import defaultdict
@@ -40,7 +39,6 @@ HARMLESS = (".gitkeep", ".gitignore")
 NEEDED = (".py", ".yaml", ".yml")
 LISTED = 5  # names in a message, per reason
 MAX_BYTES = 20 * 2**20  # the largest file that is copied although git does not track it
-BLOCK = 2**20
 DIFF = ("diff", "--no-ext-diff", "--no-textconv", "HEAD")  # without programs that git's settings name
 
 
@@ -77,19 +75,9 @@ def take(parent: Path, root: Path = ROOT, packages: Sequence[str] = ()) -> Path:
 def copy(source: Path, target: Path, name: str, digest: "hashlib._Hash") -> None:
     """Copy a file with its mode, or a link as a link. `digest` hashes the copied bytes, not later edits."""
     target.parent.mkdir(parents=True, exist_ok=True)
-    if source.is_symlink():
-        destination = os.readlink(source)
-        digest.update(f"{name}\0link\0{destination}\0".encode())
-        target.symlink_to(destination)
-        return
-    mode = stat.S_IMODE(source.stat().st_mode)
-    digest.update(f"{name}\0{mode:o}\0".encode())
-    with source.open("rb") as reader, open(os.open(target, os.O_WRONLY | os.O_CREAT, 0o600), "wb") as writer:
-        while block := reader.read(BLOCK):
-            digest.update(block)
-            writer.write(block)
-        digest.update(f"\0{writer.tell()}\0".encode())
-    target.chmod(mode)
+    shutil.copy(source, target, follow_symlinks=False)
+    content = os.readlink(target).encode() if target.is_symlink() else target.read_bytes()
+    digest.update(f"{name}\0{target.lstat().st_mode:o}\0{len(content)}\0".encode() + content)
 
 
 def code_files(root: Path, packages: Sequence[str] = ()) -> Iterator[str]:

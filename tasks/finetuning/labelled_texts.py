@@ -31,7 +31,7 @@ from tasks.base import SELF, Batch, DataInfo, Split
 from tasks.checks import DataError, Progress, at_least
 from tasks.data_task import SLICE, SPLITS, SYNTHETIC, CachedSet, Source
 from tasks.examples import AnyExamples, Examples, of_sequences
-from tasks.file_digests import identities, path_identity
+from tasks.file_digests import identities
 from tasks.finetuning import sections, tables
 from tasks.lm.text_sources import HubFiles
 from tasks.lra.one_label import OneLabel
@@ -114,12 +114,11 @@ class LabelledTexts(token_ids.PretrainingTokens, OneLabel):
     """Base of the fine-tuning tasks. Subclasses give the class variables, and an example of what the files have.
 
     `source`: `hf` (the hub's parquet files, or `path`: a folder with them), `slice` (`path`: a folder with the original
-    files, .gz or not, or parts of them) or `synthetic` (`path`: texts that examples are made of, null: generated
-    topics; tasks/finetuning/sections.py).
+    files, .gz or not, or parts of them) or `synthetic` (generated topics: tasks/finetuning/sections.py).
 
     `max_length` counts special tokens; `second_length` cuts the second text first. `tokenizer`, `tokenizer_path`,
     `vocabulary` and `vocabulary_text`: tasks/mlm/tokens.py. `examples` is how many a `synthetic` source generates to
-    train, an eighth of it to validate and to test: tasks/finetuning/sections.py. Raises ValueError.
+    train, an eighth of it to validate and to test. Raises ValueError.
     """
 
     metric = "acc"
@@ -193,15 +192,11 @@ class LabelledTexts(token_ids.PretrainingTokens, OneLabel):
         settings = {"examples": self.examples, "words": self.words, "texts": self.texts, "seed": self.data_seed}
 
         def read(progress: Progress) -> dict[str, list[LabelledText]]:
-            made = sections.examples(self.path, **settings)
+            made = sections.examples(**settings)
             return {name: [LabelledText(*example) for example in some] for name, some in made.items()}
 
-        def identity() -> dict[str, Any]:
-            files = None if self.path is None else path_identity(token_ids.existing(self.path))
-            return {"version": sections.VERSION, "files": files, **settings}
-
-        layout = "a folder or archive of texts that examples are made of"
-        return Source(read, identity, path=layout, version=sections.VERSION)
+        identity = {"version": sections.VERSION, "files": None, **settings}
+        return Source(read, lambda: identity, version=sections.VERSION)
 
     def cached_sets(self) -> list[CachedSet]:
         rows = {"vocabulary": self.vocabulary_used.identity, "special": SPECIAL_ROWS}

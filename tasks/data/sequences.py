@@ -10,6 +10,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
+from types import ModuleType
 from typing import Any, ClassVar
 
 import numpy as np
@@ -33,7 +34,7 @@ from tasks.data_task import SPLITS, SYNTHETIC, Source
 from tasks.examples import AnyExamples, Examples, of_sequences
 from tasks.lm import tokenizer_names
 from tasks.lm.tokenizers import Tokenizer
-from tasks.lra.classification import Generator, SequenceClassification
+from tasks.lra.classification import SequenceClassification
 from tasks.seq2seq.pairs import padded
 
 COPIES = "copies"  # in the cache: the numbers of the test rows that are copies
@@ -50,7 +51,7 @@ class OwnSequences(SequenceClassification):
     shift = 1
     version = 2
 
-    generator: ClassVar[Generator]  # of `source=synthetic`
+    generator: ClassVar[ModuleType]  # of `source=synthetic`
     reads = READS
     repeated = ("split_column", "tokenizer", "tokenizer_path", "vocabulary")
     settings: ClassVar[Mapping[str, Any]] = {}  # of the generator

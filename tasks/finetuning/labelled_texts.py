@@ -199,7 +199,7 @@ class LabelledTexts(token_ids.PretrainingTokens, OneLabel):
         return Source(read, lambda: identity, version=sections.VERSION)
 
     def cached_sets(self) -> list[CachedSet]:
-        rows = {"vocabulary": self.vocabulary_used.identity, "special": SPECIAL_ROWS}
+        rows = {"vocabulary": self.vocabulary_used.pieces.identity, "special": SPECIAL_ROWS}
         return [CachedSet({**cached.parameters, **rows}, cached.make) for cached in super().cached_sets()]
 
     def read_source(self, progress: Progress) -> dict[str, Examples]:

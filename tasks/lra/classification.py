@@ -17,7 +17,8 @@ import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
-from typing import Any, ClassVar, Protocol
+from types import ModuleType
+from typing import Any, ClassVar
 
 import numpy as np
 import torch
@@ -39,18 +40,6 @@ COMMON_LENGTHS = 8
 
 # (rows of a split, where they stand, progress) -> what a source gives
 ReadRows = Callable[[Sequence[Mapping[str, Any]], str, Progress], Any]
-
-
-class Generator(Protocol):
-    """A module that generates examples instead of published ones: a function of the seed, the same on every machine."""
-
-    VERSION: int  # part of the cache key: raised when the same seed gives other examples
-
-    def check(self, **settings: Any) -> None:
-        """Raises ValueError for settings that cannot be."""
-
-    def generate(self, count: int, *, seed: tuple[int, ...], progress: Progress, **settings: Any) -> Any:
-        """`count` examples. The seed ends with the number of the split, as in tasks/lra/synthetic.py."""
 
 
 class SequenceSplit(Split):
@@ -145,8 +134,12 @@ class SequenceClassification(OneLabel):
         description = self.release if official else "a folder laid out like the official one, or a part"
         return Source(read, identity, path=description, **{"requires_path": True, **options})
 
-    def generated(self, generator: Generator, **settings: Any) -> Source:
-        """The source that `generator` provides with these settings."""
+    def generated(self, generator: ModuleType, **settings: Any) -> Source:
+        """The source that `generator` provides with these settings, the same on every machine.
+
+        It has `VERSION`, part of the cache key; `check`, which raises ValueError for settings that cannot be; and
+        `generate(count, seed=, progress=)`, whose seed ends with the number of the split (tasks/lra/synthetic.py).
+        """
 
         def read(progress: Progress) -> dict[str, Any]:
             make = partial(generator.generate, progress=progress, **settings)

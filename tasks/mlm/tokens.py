@@ -76,7 +76,7 @@ class PretrainingTokens:
             texts = topics.Documents.pieces(GENERATED, seed=0, split=0)
         elif self.vocabulary_text is not None:
             texts = text_splits(existing(self.vocabulary_text))["train"]
-        self.vocabulary_used.prepare(
+        self.vocabulary_used.pieces.prepare(
             lambda: (document.text for piece in texts for document in piece.documents()), progress
         )
 

@@ -120,7 +120,7 @@ class Wmt14EnDe(SequenceToSequence):
         """The splits, `dev`, and the texts of `dev` and `test`. Raises DataError."""
         pieces = self._pieces(progress)
         tokens = {name: [Tokens(piece, self.uses_moses) for piece in some] for name, some in pieces.items()}
-        self.vocabulary_used.prepare(lambda: self._training_texts(tokens["train"], progress), progress)
+        self.vocabulary_used.pieces.prepare(lambda: self._training_texts(tokens["train"], progress), progress)
         cleaned = ("train", "val") if self.validation == "train" else ("train",)
         rule = partial(is_kept, self.clean_length, self.clean_ratio)
         made = {name: (tokens[name], self.vocabulary_used) for name in (*SPLITS, "dev")}
@@ -142,7 +142,7 @@ class Wmt14EnDe(SequenceToSequence):
             tokens = [Tokens(piece, self.uses_moses) for piece in self._pieces(progress)["train"]]
             return self._training_texts(tokens, progress)
 
-        self.vocabulary_used.prepare(texts, progress)
+        self.vocabulary_used.pieces.prepare(texts, progress)
 
     def _pieces(self, progress: Progress) -> dict[str, Sequence[Piece]]:
         """The pieces of `train`, `val`, `dev` and `test`. Raises DataError."""

@@ -45,11 +45,6 @@ def log_shares(counts: Tensor, vocabulary: int) -> Tensor:
     return (F.pad(counts.double(), (0, vocabulary - counts.shape[-1])) + UNSEEN).log().float()
 
 
-def most_frequent_value(facts: Tensor, values: range) -> Tensor:
-    """(B,)"""
-    return values.start + value_counts(facts, values)[:, values.start :].argmax(1)
-
-
 def first_value(facts: Tensor, values: range) -> Tensor:
     """(B,)"""
     first = is_value(facts, values).int().argmax(1, keepdim=True)
@@ -70,11 +65,7 @@ def nearest_to_mean_place(facts: Tensor, values: range, answers: int) -> Tensor:
     return facts.gather(1, distances.argmin(2))
 
 
-COUNTING: dict[str, Choice] = {
-    "most_frequent_value": most_frequent_value,
-    "first_value": first_value,
-    "last_value": last_value,
-}
+COUNTING: dict[str, Choice] = {"first_value": first_value, "last_value": last_value}
 
 
 class QueryTable:

@@ -204,8 +204,8 @@ class Probe(Task):
     def baselines(self, seen: int | None = None) -> Mapping[str, Callable[[], Predictor]]:
         predictors = {"majority_answer": self._answer_by_share}
         if self.counts_values:
-            predictors |= {name: partial(self.from_facts, choose) for name, choose in COUNTING.items()}
             predictors["most_frequent_value"] = lambda: self._from_counts
+            predictors |= {name: partial(self.from_facts, choose) for name, choose in COUNTING.items()}
         if self.asks_for_keys:
             predictors["answer_of_query"] = lambda: self._query_table(seen)
         return predictors

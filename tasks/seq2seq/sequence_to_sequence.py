@@ -158,7 +158,7 @@ class SequenceToSequence(CachedTask):
 
     def cached_sets(self) -> list[CachedSet]:
         self.check_source()
-        rows = {"vocabulary": self.vocabulary_used.identity, "special": SPECIAL_ROWS}
+        rows = {"vocabulary": self.vocabulary_used.pieces.identity, "special": SPECIAL_ROWS}
         return [CachedSet({**self._text_identity(), **rows}, self.read_source)]
 
     def read_source(self, progress: Progress) -> dict[str, Examples | Shards]:
@@ -168,7 +168,7 @@ class SequenceToSequence(CachedTask):
         def texts() -> Iterator[str]:
             return (text for piece in pieces["train"] for pair in piece.pairs() for text in (pair.source, pair.target))
 
-        self.vocabulary_used.prepare(texts, progress)
+        self.vocabulary_used.pieces.prepare(texts, progress)
         return {name: encoded(pieces[name], self.vocabulary_used, title=f"{name} of {self.name}") for name in SPLITS}
 
     def load(self) -> DataInfo:

@@ -6,7 +6,6 @@ every letter that occurs in them, within and at the end of a word, and what each
 stands for any other letter.
 """
 
-import contextlib
 import itertools
 import json
 from collections import Counter
@@ -70,14 +69,6 @@ class TrainedSubwords(Trained, Subwords):
 
     name = "subwords"
     end_id = -1
-
-    def prepare(self, texts: Callable[[], Iterable[str]], progress: Progress) -> None:
-        """Train a missing vocabulary; a damaged one is trained again, with the same result."""
-        if self.file.exists():
-            with contextlib.suppress(DataError):
-                self.open()
-                return
-        self._write(self._train(texts, progress))
 
     def _train(self, texts: Callable[[], Iterable[str]], progress: Progress) -> str:
         from tokenizers import trainers

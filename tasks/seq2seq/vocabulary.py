@@ -9,14 +9,14 @@ same pieces, its rows in the order of their frequency; another order of rows cha
 """
 
 import itertools
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from tasks.checks import Progress, one_of
+from tasks.checks import one_of
 from tasks.lm import tokenizer_names
 from tasks.lm.tokenizers import Tokenizer, dtype
 from tasks.seq2seq import subwords
@@ -34,15 +34,6 @@ class Vocabulary:
     pieces: Tokenizer
     vocab_size: int
     first: int = SPECIAL_ROWS  # row of piece 0
-
-    @property
-    def identity(self) -> str:
-        """sha256, hexadecimal, of what the ids of a text follow from."""
-        return self.pieces.identity
-
-    def prepare(self, texts: Callable[[], Iterable[str]], progress: Progress) -> None:
-        """Fetch what is missing, or train on the texts. Raises DataError."""
-        self.pieces.prepare(texts, progress)
 
     def encode(self, texts: Sequence[str]) -> list[np.ndarray]:
         """The ids of each text, no special ones. Raises DataError for files that are not there."""
@@ -76,8 +67,6 @@ def make(
     if name == "subwords":
         subword_pieces = subwords.make(path, vocabulary, folder, follows_from)
         return Vocabulary(subword_pieces, UNKNOWN + subword_pieces.vocab_size, UNKNOWN)
-    if path is not None and name != "bart":
-        raise ValueError(f"tokenizer={name} has no files: tokenizer_path=null")
     where = {"path": path, "vocabulary": vocabulary, "folder": folder, "follows_from": follows_from}
     pieces = tokenizer_names.make("gpt2" if name == "bart" else name, **where)
     return Vocabulary(pieces, BART_ROWS if name == "bart" else SPECIAL_ROWS + pieces.vocab_size)

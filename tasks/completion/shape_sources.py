@@ -11,7 +11,6 @@ train), and a JSON list of categories: taxonomy_id, taxonomy_name, and the model
 import os
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
-from functools import cache
 from pathlib import Path
 from typing import Annotated
 
@@ -59,10 +58,9 @@ class Files:
 
     def check(self, progress: Progress) -> None:
         """Raises DataError for a missing file."""
-        names = cache(_names)
         for shape in self._each(progress, "looking for the files"):
             for file in self.files(shape):
-                if file.name not in names(file.parent):
+                if not file.exists():
                     raise DataError(f"{file}:1: No such file, but {self.listed} lists it", "put it there")
 
     def read(self, progress: Progress) -> None:
@@ -127,10 +125,3 @@ def _categories(listed: Path) -> dict[str, Category]:
     if not by_name or len(by_name) < len(categories):
         raise DataError(f"{listed}: {len(categories)} categories with {len(by_name)} different names", cure)
     return by_name
-
-
-def _names(folder: Path) -> frozenset[str]:
-    try:
-        return frozenset(os.listdir(folder))
-    except OSError:
-        return frozenset()

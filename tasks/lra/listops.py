@@ -34,12 +34,14 @@ from tasks.lra import listops_generator as generator
 from tasks.lra.classification import SequenceClassification, SequenceSplit, split_off
 from tasks.lra.classifiers import Lookup
 from tasks.lra.fitted import at_most, boosted
-from tasks.lra.listops_counts import DIGITS, depth_counts, digit_values
 from tasks.lra.listops_generator import Grammar
 from tasks.seq2seq.pairs import padded
 
 GENERATED, OFFICIAL = "generated", "official"
 PAPER = {"train": 96_000, "val": 2_000, "test": 2_000}
+DEPTHS = 4  # the root's arguments are at the first one; symbols below the last one count as of the last one
+DIGITS, OPERATORS = 10, generator.END_ID - generator.FIRST_OPERATOR
+COUNTED = DIGITS + OPERATORS
 FIT_ON = 64_000  # expressions for boosted trees, whose fit then takes less than a minute on one core
 
 
@@ -169,6 +171,35 @@ class ListOps(SequenceClassification):
         if self.source == GENERATED:
             return "full" if self.sizes == PAPER and self.grammar() == generator.LRA else SYNTHETIC
         return super().origin(complete, part)
+
+
+def depth_counts(tokens: np.ndarray) -> np.ndarray:
+    """Expressions (B, N) -> (B, D (S + 4) + operators + 2) float32, which tell nothing of the order of symbols.
+
+    Columns: how often each of the S digits and operators stands at each of D depths; the least, largest and middle
+    digit of each depth and their sum modulo 10, -1 where there is none; the root's operator, one-hot; the number of
+    tokens; the largest depth.
+    """
+    opens = (tokens >= generator.FIRST_OPERATOR) & (tokens < generator.END_ID)
+    depth = np.cumsum(opens, 1) - np.cumsum(tokens == generator.END_ID, 1) - opens  # 0 is the root alone
+    counted = (tokens >= generator.FIRST_DIGIT) & (tokens < generator.END_ID) & (depth > 0)
+    row, place = np.nonzero(counted)
+    place_depth = np.clip(depth[row, place], 1, DEPTHS) - 1
+    cell = (row * DEPTHS + place_depth) * COUNTED + tokens[row, place] - generator.FIRST_DIGIT
+    counts = np.bincount(cell, minlength=len(tokens) * DEPTHS * COUNTED).reshape(len(tokens), DEPTHS, COUNTED)
+    root = tokens[:, :1] == generator.FIRST_OPERATOR + np.arange(OPERATORS)
+    length, deepest = (tokens > 0).sum(1), np.where(counted, depth, 0).max(1, initial=0)
+    values = digit_values(counts[..., :DIGITS])
+    parts = [counts.reshape(len(tokens), -1), values.reshape(len(tokens), -1), root, length[:, None], deepest[:, None]]
+    return np.concatenate(parts, 1).astype(np.float32)
+
+
+def digit_values(counts: np.ndarray) -> np.ndarray:
+    """Counts of digits (..., 10) -> (..., 4): least, largest and middle digit, sum modulo 10; -1 without digits."""
+    total, up_to = counts.sum(-1), counts.cumsum(-1)
+    middle = (up_to <= ((total - 1) // 2)[..., None]).sum(-1)
+    values = [(counts > 0).argmax(-1), 9 - (counts[..., ::-1] > 0).argmax(-1), middle, counts @ np.arange(DIGITS) % 10]
+    return np.where(total[..., None] > 0, np.stack(values, -1), -1)
 
 
 def root_on_digits(tokens: np.ndarray) -> np.ndarray:

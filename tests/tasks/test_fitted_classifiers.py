@@ -9,7 +9,7 @@ import torch
 from tasks.examples import BYTE_SHIFT, BYTE_SYMBOLS
 from tasks.lra.fitted import Fitted, at_most, boosted, discriminant, logistic, nearest, within
 from tasks.lra.image import in_corner, switched_on
-from tasks.lra.listops_counts import DEPTHS, SYMBOLS, depth_counts
+from tasks.lra.listops import COUNTED, DEPTHS, depth_counts
 from tasks.lra.listops_generator import parse
 from tasks.lra.ngram_counts import LogRatioRegression, ngram_counts, shared_and_not, similarities, word_counts
 from tasks.lra.pathfinder_predictors import line_ink
@@ -54,13 +54,13 @@ def test_linear_discriminant_finds_the_best_line():
 
 def test_counts_of_each_depth():
     tokens = expressions("[MAX 2 9 [MIN 4 7 ] 0 ]", "[MIN 5 5 ]")
-    counts = depth_counts(tokens)[:, : DEPTHS * SYMBOLS].reshape(2, DEPTHS, SYMBOLS)
+    counts = depth_counts(tokens)[:, : DEPTHS * COUNTED].reshape(2, DEPTHS, COUNTED)
     assert np.flatnonzero(counts[0, 0]).tolist() == [0, 2, 9, 10], "three digits and [MIN"
     assert np.flatnonzero(counts[0, 1]).tolist() == [4, 7] and not counts[0, 2:].any()
     assert counts[1, 0, 5] == 2 and counts[1].sum() == 2
-    values = depth_counts(tokens)[:, DEPTHS * SYMBOLS : DEPTHS * (SYMBOLS + 4)].reshape(2, DEPTHS, 4)
+    values = depth_counts(tokens)[:, DEPTHS * COUNTED : DEPTHS * (COUNTED + 4)].reshape(2, DEPTHS, 4)
     assert values[0, :3].tolist() == [[0, 9, 2, 1], [4, 7, 4, 1], [-1, -1, -1, -1]]
-    roots = depth_counts(tokens)[:, DEPTHS * (SYMBOLS + 4) : -2]
+    roots = depth_counts(tokens)[:, DEPTHS * (COUNTED + 4) : -2]
     assert roots.sum(1).tolist() == [1, 1] and roots[0].argmax() != roots[1].argmax()
     assert depth_counts(tokens)[:, -2:].tolist() == [[9, 2], [4, 1]]
     shuffled = expressions("[MAX 0 [MIN 7 4 ] 9 2 ]")

@@ -35,7 +35,7 @@ from models.ops.heads import merge_heads
 from models.ops.positions import apply_rope, rope_frequencies
 from models.ops.precision import autocast_disabled, upcast, upcast_linear
 from models.ops.ring import attend_to_ring
-from models.ops.tiles import TileBudget, in_few_kernels
+from models.ops.tiles import TileBudget
 
 TILE = TileBudget(2**20, 2**26)  # densities of one tile
 LEAST_VARIANCE = 1e-4
@@ -135,11 +135,6 @@ class Maps(NamedTuple):
     def memories(self, segments: Tensor, detach: bool) -> Tensor:
         """B after each of the segments (B, G, S, D): (B, G, N, D). `detach` lets no gradient into earlier segments."""
         added = torch.cat([self.first @ segments[:, :1], self.write @ segments[:, 1:]], 1)
-        if not in_few_kernels(added):
-            rows = list(added.unbind(1))
-            for g in range(1, len(rows)):
-                rows[g] = self.keep @ (rows[g - 1].detach() if detach else rows[g - 1]) + rows[g]
-            return torch.stack(rows, 1) if rows else added
         past, keep, reach = added.detach() if detach else added, self.keep, 1
         while reach < past.shape[1]:  # segments double the span of their memories log2 G times
             past = torch.cat([past[:, :reach], past[:, reach:] + keep @ past[:, :-reach]], 1)

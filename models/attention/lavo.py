@@ -29,7 +29,6 @@ from models.ops.dropout import CompiledMasks, apply_dropout, draw_seed
 from models.ops.heads import merge_heads, split_heads
 from models.ops.padding import real_tokens
 from models.ops.precision import autocast_disabled, upcast
-from models.ops.prefix_sums import prefix_sums
 from models.ops.ring import attend_to_ring, empty_ring
 from models.ops.tiles import in_few_kernels
 
@@ -217,7 +216,7 @@ def past_memory(x: Tensor, bases: Tensor, key_padding_mask: Tensor | None = None
         x = upcast(x if key_padding_mask is None else x * valid[:, None, :, None])
         valid = upcast(valid)[:, None, :, None]
         if window is None:
-            return prefix_sums(x @ upcast(bases).mT) / valid.cumsum(2).clamp(min=1)
+            return (x @ upcast(bases).mT).cumsum(2) / valid.cumsum(2).clamp(min=1)
         total = windows_before(x, window) @ upcast(bases).mT  # (B, H, W, R)
         return total / windows_before(valid, window).clamp(min=1)
 

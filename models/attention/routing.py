@@ -32,7 +32,6 @@ from models.ops.banded import banded_attention
 from models.ops.heads import merge_heads, split_heads
 from models.ops.padding import real_tokens
 from models.ops.precision import autocast_disabled, upcast, upcast_linear
-from models.ops.tiles import in_few_kernels
 
 NORM_EPSILON = 1e-6
 COUNT_OFFSET = 1e-2  # added to the number of clusters that hold a token
@@ -48,17 +47,12 @@ def gather_rows(x: Tensor, index: Tensor) -> Tensor:
 def sum_rows(y: Tensor, index: Tensor, length: int) -> Tensor:
     """y (B, H, C, w, E) summed into the rows in `index`: (B, H, N, E).
 
-    The sum runs cluster by cluster. No cluster holds a token twice, so the order of additions and thus the result is
-    deterministic. So it is in one kernel: CUDA sorts the rows of `index_put_`.
+    The order of additions and thus the result is deterministic: CUDA sorts the rows of `index_put_`.
     """
     out = upcast(y).new_zeros(*y.shape[:2], length, y.shape[-1])
-    if in_few_kernels(y):
-        pair = torch.arange(y.shape[0] * y.shape[1], device=y.device).view(*y.shape[:2], 1, 1)
-        rows = out.flatten(0, 2).index_put_(((pair * length + index).flatten(),), y.flatten(0, 3).to(out.dtype), True)
-        return rows.view_as(out).to(y.dtype)
-    for part, rows in zip(y.unbind(2), index.unbind(2), strict=True):
-        out.scatter_add_(2, rows[..., None].expand_as(part), part.to(out.dtype))
-    return out.to(y.dtype)
+    pair = torch.arange(y.shape[0] * y.shape[1], device=y.device).view(*y.shape[:2], 1, 1)
+    rows = out.flatten(0, 2).index_put_(((pair * length + index).flatten(),), y.flatten(0, 3).to(out.dtype), True)
+    return rows.view_as(out).to(y.dtype)
 
 
 class TakeRows(torch.autograd.Function):

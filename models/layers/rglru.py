@@ -18,7 +18,6 @@ from torch import Tensor, nn
 from models.layers.norms import upcast_rms_norm
 from models.ops.precision import upcast
 from models.ops.rglru import recurrence
-from models.ops.tiles import in_few_kernels
 
 SHARPNESS = 8.0  # c of eq. 6
 INNER, OUTER = 0.9, 0.999  # bounds of the initial radii a
@@ -54,13 +53,11 @@ def read_together(x: Tensor, *layers: BlockLinear) -> tuple[Tensor, ...]:
     return (y + torch.stack([layer.bias for layer in layers])[:, None]).unflatten(1, x.shape[:2]).unbind(0)
 
 
-def first_tokens(x: Tensor, key_padding_mask: Tensor | None, reverse: bool) -> Tensor:
-    """(B or 1, N, 1), True at the first token of each example of x (B, N, D), or with `reverse` at the last one."""
+def first_tokens(x: Tensor, key_padding_mask: Tensor | None) -> Tensor:
+    """(B or 1, N, 1), True at the first token of each example of x (B, N, D)."""
     order = torch.arange(x.shape[1], device=x.device)[None]
     if key_padding_mask is None:
-        return (order == (x.shape[1] - 1 if reverse else 0))[..., None]
-    if reverse:
-        order = order.flip(1)
+        return (order == 0)[..., None]
     order = order.masked_fill(key_padding_mask, x.shape[1])
     return (order == order.amin(1, keepdim=True))[..., None]
 
@@ -84,12 +81,11 @@ class RGLRU(nn.Module):
         """-log a_t at r_t = 1, (D,)."""
         return SHARPNESS * F.softplus(upcast(self.decay))
 
-    def forward(self, x: Tensor, *, key_padding_mask: Tensor | None = None, reverse: bool = False) -> Tensor:
-        """x (B, N, D) -> (B, N, D), with `reverse` from the last token to the first; mask (B, N) True at padding."""
+    def forward(self, x: Tensor, *, key_padding_mask: Tensor | None = None) -> Tensor:
+        """x (B, N, D) -> (B, N, D); mask (B, N) True at padding."""
         hidden = None if key_padding_mask is None else key_padding_mask[..., None]
-        first, gates = first_tokens(x, key_padding_mask, reverse), (self.recurrence_gate, self.input_gate)
-        gates = read_together(x, *gates) if in_few_kernels(x) else [gate(x) for gate in gates]
-        return recurrence(x, *gates, self.rate, first, hidden=hidden, reverse=reverse).to(x.dtype)
+        r, i = read_together(x, self.recurrence_gate, self.input_gate)
+        return recurrence(x, r, i, self.rate, first_tokens(x, key_padding_mask), hidden=hidden).to(x.dtype)
 
     def empty_state(self, batch: int) -> State:
         """h (B, D), and the number of tokens seen."""
@@ -119,12 +115,9 @@ class NormalisedRGLRU(nn.Module):
 
     def forward(self, x: Tensor, *, key_padding_mask: Tensor | None = None) -> Tensor:
         """x (B, N, D) -> (B, N, D); mask (B, N) True at padding."""
-        if self.future is not None and in_few_kernels(x):
-            return self.normalise(self.both_ways(x, key_padding_mask))
-        y = self.past(x, key_padding_mask=key_padding_mask)
-        if self.future is not None:
-            y = y + self.future(x, key_padding_mask=key_padding_mask, reverse=True)
-        return self.normalise(y)
+        if self.future is None:
+            return self.normalise(self.past(x, key_padding_mask=key_padding_mask))
+        return self.normalise(self.both_ways(x, key_padding_mask))
 
     def both_ways(self, x: Tensor, key_padding_mask: Tensor | None) -> Tensor:
         """The sum over the past and the future as one recurrence of width 2 D, in half as many kernels: in the second
@@ -135,9 +128,9 @@ class NormalisedRGLRU(nn.Module):
 
         gates = [gate for layer in (self.past, self.future) for gate in (layer.recurrence_gate, layer.input_gate)]
         r, i, later_r, later_i = read_together(x, *gates)
-        first, hidden = first_tokens(x, key_padding_mask, False), None
+        first, hidden = first_tokens(x, key_padding_mask), None
         if key_padding_mask is not None:
-            last, hidden = first_tokens(x, key_padding_mask, True), key_padding_mask[..., None]
+            last, hidden = first_tokens(x, key_padding_mask.flip(1)).flip(1), key_padding_mask[..., None]
             first, hidden = (beside(*(y.expand_as(x) for y in pair)) for pair in ((first, last), (hidden, hidden)))
         rate = torch.cat([self.past.rate, self.future.rate])
         h = recurrence(beside(x, x), beside(r, later_r), beside(i, later_i), rate, first, hidden=hidden).to(x.dtype)

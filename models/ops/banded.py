@@ -266,13 +266,7 @@ class _Blocks(_Layout):
 
     def windows(self, x: Tensor) -> Tensor:
         """(B, H, N, E) -> (B, H, G, L, E), a view into one padded copy."""
-        end = self.left + self.length
-        if in_few_kernels(x):
-            return F.pad(x, (0, 0, self.left, self.total - end)).unfold(2, self.span, self.size)[:, :, : self.count].mT
-        padded = x.new_empty(*x.shape[:2], self.total, self.width)
-        padded[:, :, : self.left] = 0.0
-        padded[:, :, self.left : end] = x
-        padded[:, :, end:] = 0.0
+        padded = F.pad(x, (0, 0, self.left, self.total - self.left - self.length))
         return padded.unfold(2, self.span, self.size)[:, :, : self.count].mT
 
     def hidden_in(self, tile: Tile) -> Tensor | None:

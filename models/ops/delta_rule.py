@@ -23,7 +23,7 @@ from torch import Tensor
 from torch.autograd.function import once_differentiable
 
 from models.ops import fla_kernels
-from models.ops.decayed_chunks import Chunks, Decay, blocks_of_all_sizes, corners, decayed
+from models.ops.decayed_chunks import Chunks, Decay, blocks_of_all_sizes, decayed
 from models.ops.gated_linear import CHUNK
 from models.ops.precision import autocast_disabled, upcast
 from models.ops.scan import write
@@ -350,21 +350,6 @@ def strictly(products: Tensor) -> Tensor:
 
 
 def unit_inverse(products: Tensor) -> Tensor:
-    """(I + L)^-1 with the strictly lower part L of `products` (.., C, C), in blocks of 2, 4, .. C tokens."""
-    if in_few_kernels(products):
-        one = blocks_of_all_sizes(products.shape[-1], products.device, products.dtype)[1][0]
-        return torch.linalg.solve_triangular(products, one, upper=False, unitriangular=True)
-    inverse = torch.zeros_like(products)
-    inverse.diagonal(dim1=-2, dim2=-1).fill_(1.0)
-    half, size = 1, products.shape[-1]
-    while half < size:
-        left, right = (diagonal_blocks(inverse, half, side) for side in (0, 1))
-        corners(inverse, half).copy_(-(right @ corners(products, half) @ left))
-        half *= 2
-    return inverse
-
-
-def diagonal_blocks(x: Tensor, half: int, side: int) -> Tensor:
-    """The upper left (`side` 0) or lower right (1) quarters of the M blocks on the diagonal: (.., M, half, half)."""
-    blocks = x.unflatten(-1, (-1, 2, half)).unflatten(-4, (-1, 2, half))  # (.., M, 2, half, M, 2, half)
-    return blocks.diagonal(dim1=-6, dim2=-3)[..., side, :, side, :, :].movedim(-1, -3)
+    """(I + L)^-1 with the strictly lower part L of `products` (.., C, C)."""
+    one = blocks_of_all_sizes(products.shape[-1], products.device, products.dtype)[1][0]
+    return torch.linalg.solve_triangular(products, one, upper=False, unitriangular=True)

@@ -20,7 +20,6 @@ import torch
 from torch import Tensor
 
 from models.ops.precision import upcast
-from models.ops.tiles import in_few_kernels
 
 
 def sinusoidal_positions(length: int, dim: int) -> Tensor:
@@ -59,7 +58,7 @@ def apply_rope(
         frequencies = FREQUENCIES(x.shape[-1], device=x.device)
     angles = positions.to(frequencies.dtype)[:, None] * frequencies  # (N, R/2)
     wide = upcast(x[..., : 2 * angles.shape[-1]])
-    if interleaved and in_few_kernels(x) and not torch.compiler.is_compiling():  # inductor fuses only real numbers
+    if interleaved and not torch.compiler.is_compiling():  # inductor fuses only real numbers
         turns = torch.polar(torch.ones_like(angles) if scale is None else scale, -angles if inverse else angles)
         pairs = torch.view_as_complex(wide.unflatten(-1, (-1, 2)).contiguous())
         out = torch.view_as_real(pairs * turns.to(pairs.dtype)).flatten(-2)

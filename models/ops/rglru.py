@@ -42,13 +42,11 @@ def recurrence(
     *,
     hidden: Tensor | None = None,
     state: Tensor | None = None,
-    reverse: bool = False,
 ) -> Tensor:
     """h (B, N, D) from x, and from r and i before their sigmoids (B, N, D), with `rate` (D,) = 8 softplus(Lambda).
 
     h is float32 or float64. `first` (B or 1, N, 1) is True at the first token of each example, `hidden` (B, N, 1) at
-    tokens that leave the state unchanged. `state` (B, D) is h before these tokens. `reverse` runs the recurrence from
-    the last token to the first.
+    tokens that leave the state unchanged. `state` (B, D) is h before these tokens.
     """
     log_a = -rate * upcast(r).sigmoid()
     a, scale = log_a.exp(), _Root.apply(torch.expm1(2 * log_a).neg())
@@ -57,4 +55,4 @@ def recurrence(
     b = scale * upcast(i).sigmoid() * upcast(x)
     if hidden is not None:
         a, b = a.masked_fill(hidden, 1.0), b.masked_fill(hidden, 0.0)
-    return diagonal_scan(a, b, state, reverse=reverse)
+    return diagonal_scan(a, b, state)

@@ -15,7 +15,7 @@ from harness.config.overrides import key_of
 from harness.config.schema import DECLARES, SHORT_CONV
 from harness.errors import UsageError
 from harness.progress import announce_torch
-from harness.records.data_cards import cards, printed
+from harness.records.data_cards import cards
 
 UNREADABLE = (UsageError, HydraException, OmegaConfBaseException, YAMLError, OSError, LookupError, AttributeError)
 TITLES = {
@@ -83,7 +83,7 @@ def print_card(task: str) -> None:
         return
     if card.files:
         announce_torch()
-    print(printed(task))
+    print(card.text())
 
 
 def local_mixing(declares: Mapping[str, Any], settings: Mapping[str, Any]) -> str:

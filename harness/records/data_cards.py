@@ -28,7 +28,6 @@ begins with its name and revision. `python -m harness.records.data_cards` writes
 
 import functools
 import importlib
-import textwrap
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
@@ -40,7 +39,6 @@ FOLDER = ROOT / "tasks"
 PAGE = ROOT / "docs" / "data_cards.md"
 REFERENCE = "tasks."  # begins the name of a constant
 FULL = "full"  # source of the published data
-WIDTH, INDENT = 110, 12  # of the printed text
 HEAD = """# Data cards
 
 The content, origin, licence and splits of each task's data. `python run.py do=list task=lra/text` prints one card.
@@ -118,6 +116,14 @@ class Card(Corpus):
             yield "generator", [self.checked]
         if self.rate_chosen_on:
             yield "rate", [f"of budget=reduced, chosen on {self.rate_chosen_on}"]
+
+    def text(self) -> str:
+        """The card in Markdown, without the name of its task."""
+        parts = [f"{self.data}.", ""]
+        for title, lines in self.rows():
+            parts += [f"- **{title}**: {lines[0]}"] if len(lines) == 1 else [f"- **{title}**:"]
+            parts += [f"    - {line}" for line in lines if len(lines) > 1]
+        return "\n".join(parts)
 
 
 @functools.cache
@@ -211,29 +217,11 @@ def lines_of(source: Any) -> Iterator[str]:
             yield from lines_of(part)
 
 
-def printed(task: str) -> str:
-    """A card for the terminal. Raises KeyError for a task without one."""
-    card = cards()[task]
-    text = [card.data]
-    for title, lines in card.rows():
-        for number, line in enumerate(lines):
-            begin = f"  {title if not number else '':<{INDENT - 2}}"
-            wrapped = textwrap.wrap(line, WIDTH - INDENT, break_long_words=False, break_on_hyphens=False)
-            text += [begin + wrapped[0], *(" " * INDENT + rest for rest in wrapped[1:])]
-    return "\n".join(text)
-
-
 def page() -> str:
     """docs/data_cards.md."""
     parts = [HEAD.rstrip("\n"), *(f"| {task} | {source} | {name} |" for task, source, name in stand_ins()), ""]
     for task, card in sorted(cards().items()):
-        parts += [f"## {task}", "", f"{card.data}.", ""]
-        for title, lines in card.rows():
-            if len(lines) == 1:
-                parts.append(f"- **{title}**: {lines[0]}")
-            else:
-                parts += [f"- **{title}**:", *(f"    - {line}" for line in lines)]
-        parts.append("")
+        parts += [f"## {task}", "", card.text(), ""]
     return "\n".join([*parts, FOOT])
 
 

@@ -197,7 +197,7 @@ class Task(ABC):
     def artifacts(self, model: nn.Module) -> dict[str, object]:
         """Small files to keep with the record, by the end of their name: what the model does on a few test examples.
 
-        A value is a Figure (made without pyplot) for "png", a str for "....txt", bytes, or a dict of arrays for
-        "....npz". Called once after the test, in evaluation mode and without gradients. No number may depend on it.
+        A value is a Figure (made without pyplot) for "png", a str for "....txt", or bytes. Called once after the test,
+        in evaluation mode and without gradients. No number may depend on it.
         """
         return {}

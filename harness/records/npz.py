@@ -15,7 +15,7 @@ import zipfile
 import zlib
 from collections.abc import Collection, Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from tasks.regular_files import read_bytes
 
@@ -34,17 +34,8 @@ class NpzError(ValueError):
     """The file is not the one that the caller describes, or it is damaged. One line without the file's name."""
 
 
-def to_bytes(arrays: Mapping[str, Any]) -> bytes:
-    """A compressed npz of any arrays; equal arrays give equal bytes."""
-    import numpy as np
-
-    buffer = io.BytesIO()
-    np.savez_compressed(buffer, **arrays)
-    return buffer.getvalue()
-
-
 def scores_to_bytes(scores: Mapping[str, "np.ndarray"]) -> bytes:
-    """A compressed npz of arrays (n,) of uint8 or float32, which `read` gives back."""
+    """A compressed npz of arrays (n,) of uint8 or float32, which `read` gives back; equal arrays give equal bytes."""
     import numpy as np
 
     def planes(values: "np.ndarray") -> "np.ndarray":
@@ -52,7 +43,9 @@ def scores_to_bytes(scores: Mapping[str, "np.ndarray"]) -> bytes:
             return values
         return np.ascontiguousarray(values.astype("<f4").view(np.uint8).reshape(-1, 4).T)
 
-    return to_bytes({name: planes(values) for name, values in scores.items()})
+    buffer = io.BytesIO()
+    np.savez_compressed(buffer, **{name: planes(values) for name, values in scores.items()})
+    return buffer.getvalue()
 
 
 def read(path: Path, lengths: Mapping[str, int], names: Collection[str]) -> dict[str, "np.ndarray"]:

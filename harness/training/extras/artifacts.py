@@ -1,4 +1,4 @@
-"""Small files that a task makes with a trained model: a figure, a text, a sound, arrays.
+"""Small files that a task makes with a trained model: a figure, a text, a sound.
 
 They are stored beside the record as `<record stem>.<suffix>` and committed with it, so their size is limited. A file
 that cannot be made is reported in one line and never costs the record.
@@ -7,7 +7,7 @@ that cannot be made is reported in one line and never costs the record.
 import glob
 import hashlib
 import io
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -15,7 +15,6 @@ import torch
 from torch import nn
 
 from harness.errors import one_line
-from harness.records import npz
 from harness.records.files import write_bytes_atomic
 from harness.records.png import with_palette
 from harness.records.predictions import path_of
@@ -69,10 +68,8 @@ def encoded(suffix: str, content: Any) -> bytes:
         data = content.encode()
     elif isinstance(content, bytes):
         data = content
-    elif isinstance(content, Mapping):
-        data = npz.to_bytes(content)
     else:
-        raise TypeError(f"an artifact is a figure, str, bytes or a dict of arrays, not {type(content).__name__}")
+        raise TypeError(f"an artifact is a figure, str or bytes, not {type(content).__name__}")
     if len(data) > MAX_BYTES:
         raise ValueError(f"{len(data):,} bytes are more than {MAX_BYTES:,}")
     return data

@@ -1,6 +1,5 @@
 """Records -> frame: no record is skipped or doubled, and a failed one stays a gap."""
 
-import json
 import math
 
 import pytest
@@ -87,18 +86,6 @@ def test_seeds_are_one_variant_and_settings_are_not():
     assert differences([first["config"], other["config"]]) == ["", "model.window=64"]
     moved = first["config"] | {"trainer": {"accelerator": "gpu"}}
     assert variant(moved) == variant(first["config"])
-
-
-def test_equal_parts_of_configurations_are_one_object(tmp_path):
-    """They are most of the memory of many records."""
-    for seed, slots in enumerate((16, 16, 32)):
-        write(made("luna", "lra/text", seed, 0.5, settings={"slots": slots}), tmp_path / f"{seed}.json")
-    records = load_records(tmp_path)
-    first, second, third = (entries["config"] for entries in records)
-    assert first["train"] is second["train"] is third["train"] and first["model"] is second["model"]
-    assert third["model"] == {"name": "luna", "slots": 32}
-    written = [json.loads((tmp_path / f"{seed}.json").read_text(encoding="utf-8")) for seed in range(3)]
-    assert [{key: value for key, value in entries.items() if key != "file"} for entries in records] == written
 
 
 def test_seeds_of_other_kernels_are_kept_apart():

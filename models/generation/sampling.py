@@ -16,15 +16,8 @@ def greedy(logits: Tensor) -> Tensor:
 def sample(
     logits: Tensor, *, top_k: int | None = None, temperature: float = 1.0, generator: torch.Generator | None = None
 ) -> Tensor:
-    """Tokens (B,) drawn from softmax(logits / temperature), logits (B, V); `top_k` keeps the k most probable.
-
-    Raises ValueError for a temperature or a `top_k` that is not positive.
-    """
-    if temperature <= 0:
-        raise ValueError(f"temperature is positive, not {temperature}; use `greedy` for the most probable token")
+    """Tokens (B,) drawn from softmax(logits / temperature), logits (B, V); `top_k` keeps the k most probable."""
     top_k = logits.shape[-1] if top_k is None else top_k
-    if top_k < 1:
-        raise ValueError(f"top_k is positive, not {top_k}")
     likeliest, tokens = logits.float().topk(min(top_k, logits.shape[-1]))  # (B, k)
     drawn = torch.multinomial((likeliest / temperature).softmax(-1), 1, generator=generator)
     return tokens.gather(1, drawn)[:, 0]

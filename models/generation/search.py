@@ -1,10 +1,10 @@
-"""Search for a source's target with an encoder-decoder: greedy, by sampling, or by beams.
+"""Search for a source's target with an encoder-decoder: greedy, or by beams.
 
     score(y) = sum_t log p(y_t | y_<t, x) / |y|^a            a = length_penalty, |y| includes the end token
 
 The length penalty has the meaning of fairseq and of Hugging Face's generate: 0 prefers short targets, 1 is the mean,
-larger values prefer long targets. All sources are searched at once. A finished source leaves the batch, and in a beam
-search a finished hypothesis makes room for the next best one, so no computation is spent on either.
+larger values prefer long targets. All sources are searched at once. A finished source leaves the batch, and a finished
+hypothesis makes room for the next best one, so no computation is spent on either.
 
     B sources, M source length, A sources still searched, K hypotheses of a source, V vocabulary, t target length so far
 """
@@ -17,7 +17,6 @@ from torch import Tensor
 
 from models.attention.base import State
 from models.backbones.seq2seq import Seq2Seq
-from models.generation.sampling import Sampler, greedy
 from models.generation.state import evaluating, take_rows
 from models.ops.precision import upcast
 
@@ -37,13 +36,11 @@ class Search:
     min_new_tokens: int = 0
     """Minimum number of tokens before `eos_id` (fairseq's min_len, Hugging Face's min_new_tokens)."""
     beams: int = 1
-    """Hypotheses kept per source; 1: the `sampler` chooses each token."""
+    """Hypotheses kept per source; 1: greedy."""
     length_penalty: float = 1.0
     """The exponent a of the length; without effect for one hypothesis."""
     no_repeat_ngram: int = 0
     """No n-gram of this size occurs twice in a target; 0: no limit. A target ends if no token is left."""
-    sampler: Sampler = greedy
-    """How a token is chosen with one hypothesis."""
 
     def __post_init__(self) -> None:
         for name, least in (("max_new_tokens", 1), ("min_new_tokens", 0), ("beams", 1), ("no_repeat_ngram", 0)):
@@ -54,69 +51,45 @@ class Search:
             raise ValueError(f"{tokens} {self.max_new_tokens}")
         if not math.isfinite(self.length_penalty):
             raise ValueError(f"length_penalty is a number, not {self.length_penalty}")
-        if self.beams > 1 and self.sampler is not greedy:
-            raise ValueError(f"a sampler requires one hypothesis, not {self.beams} beams")
 
 
 def search(model: Seq2Seq, source: Tensor, settings: Search) -> Tensor:
     """Targets (B, N), long, N <= `max_new_tokens`, for sources (B, M); `padding_id` follows `eos_id`.
 
-    Raises ValueError if a target grows longer than the model can read.
+    As in fairseq, the 2 K best extensions of a source's K = `beams` hypotheses are candidates: those among the best K
+    that end are finished, and the best K that do not end continue. The search for a source ends with K finished
+    hypotheses, or earlier if no unfinished hypothesis can exceed the best finished score. The best finished hypothesis
+    is the target. Raises ValueError if a target grows longer than the model can read.
     """
     with evaluating(model):
-        return search_beams(model, source, settings) if settings.beams > 1 else search_tokens(model, source, settings)
-
-
-def search_tokens(model: Seq2Seq, source: Tensor, settings: Search) -> Tensor:
-    """`search` with one hypothesis, extended by the sampler."""
-    targets = source.new_full((len(source), settings.max_new_tokens), settings.padding_id)
-    rows = torch.arange(len(source), device=source.device)  # of the unfinished targets
-    state, token, t = model.init_state(source), torch.full_like(rows, settings.bos_id), 0
-    while len(rows):
-        logits, state = model.step(token, state)
-        token = settings.sampler(restricted(logits, targets[rows, :t], settings))
-        targets[rows, t] = token
-        t += 1
-        going = (token != settings.eos_id).nonzero()[:, 0]
-        if 0 < len(going) < len(rows):
-            token, state = token[going], take_rows(state, going)
-        rows = rows[going]
-    return targets[:, :t]
-
-
-def search_beams(model: Seq2Seq, source: Tensor, settings: Search) -> Tensor:
-    """`search` with up to K = `beams` hypotheses per source.
-
-    As in fairseq, the 2 K best extensions of a source's hypotheses are candidates: those among the best K that end are
-    finished, and the best K that do not end continue. The search for a source ends with K finished hypotheses, or
-    earlier if no unfinished hypothesis can exceed the best finished score. The best finished hypothesis is the target.
-    """
-    ended = _BestTargets(source, settings)
-    rows = torch.arange(len(source), device=source.device)  # of the sources still searched
-    state, token = model.init_state(source), rows.new_full((len(rows), 1), settings.bos_id)
-    hypotheses, scores = rows.new_empty(len(rows), 1, 0), rows.new_zeros(len(rows), 1, dtype=torch.float64)
-    while len(rows):
-        logits, state = model.step(token, state)  # (A, K, V), K = 1 at first
-        width, vocabulary = logits.shape[1:]
-        logits = upcast(logits)
-        allowed = restricted(logits.flatten(0, 1), hypotheses.flatten(0, 1), settings).view_as(logits)
-        # the 2 K best overall are among the 2 K best of each hypothesis, so the sums below cover far fewer than A K V
-        best, piece = allowed.topk(min(2 * settings.beams, vocabulary), 2)
-        extended = (scores[..., None] + (best - logits.logsumexp(2, keepdim=True))).flatten(1)
-        scores, index = extended.topk(min(2 * settings.beams, extended.shape[1]), 1)
-        parents, token = index // piece.shape[2], piece.flatten(1).gather(1, index)
-        hypotheses = hypotheses.take_along_dim(parents[..., None], 1)
-        hypotheses = torch.cat([hypotheses, token[..., None]], 2)  # (A, 2 K, t)
-        ends = token == settings.eos_id
-        ended.add(rows, hypotheses, scores.masked_fill(~ends, -torch.inf))
-        # each hypothesis ends in at most one way, so at least this many extensions do not end
-        order = ends.to(torch.int8).argsort(dim=1, stable=True)[:, : min(settings.beams, width * (vocabulary - 1))]
-        scores, parents, token = (x.gather(1, order) for x in (scores, parents, token))
-        going = ended.open(rows, scores[:, 0], hypotheses.shape[2])
-        hypotheses = hypotheses.take_along_dim(order[..., None], 1)[going]
-        state = _reordered(state, parents + width * torch.arange(len(rows), device=rows.device)[:, None], going)
-        rows, scores, token = rows[going], scores[going], token[going]
-    return ended.targets[:, : ended.lengths.max() if len(source) else 0]
+        ended = _BestTargets(source, settings)
+        rows = torch.arange(len(source), device=source.device)  # of the sources still searched
+        state, token = model.init_state(source), rows.new_full((len(rows), 1), settings.bos_id)
+        hypotheses, scores = rows.new_empty(len(rows), 1, 0), rows.new_zeros(len(rows), 1, dtype=torch.float64)
+        while len(rows):
+            logits, state = model.step(token, state)  # (A, K, V), K = 1 at first
+            width, vocabulary = logits.shape[1:]
+            logits = upcast(logits)
+            allowed = restricted(logits.flatten(0, 1), hypotheses.flatten(0, 1), settings).view_as(logits)
+            # the 2 K best overall are among the 2 K best of each hypothesis: the sums below cover far fewer than A K V
+            best, piece = allowed.topk(min(2 * settings.beams, vocabulary), 2)
+            extended = (scores[..., None] + (best - logits.logsumexp(2, keepdim=True))).flatten(1)
+            scores, index = extended.topk(min(2 * settings.beams, extended.shape[1]), 1)
+            parents, token = index // piece.shape[2], piece.flatten(1).gather(1, index)
+            hypotheses = hypotheses.take_along_dim(parents[..., None], 1)
+            hypotheses = torch.cat([hypotheses, token[..., None]], 2)  # (A, 2 K, t)
+            ends = token == settings.eos_id
+            ended.add(rows, hypotheses, scores.masked_fill(~ends, -torch.inf))
+            # each hypothesis ends in at most one way, so at least this many extensions do not end
+            order = ends.to(torch.int8).argsort(dim=1, stable=True)[:, : min(settings.beams, width * (vocabulary - 1))]
+            scores, parents, token = (x.gather(1, order) for x in (scores, parents, token))
+            going = ended.open(rows, scores[:, 0], hypotheses.shape[2])
+            hypotheses = hypotheses.take_along_dim(order[..., None], 1)[going]
+            if settings.beams > 1 or len(going) < len(rows):
+                parents = parents + width * torch.arange(len(rows), device=rows.device)[:, None]
+                state = _reordered(state, parents, going)
+            rows, scores, token = rows[going], scores[going], token[going]
+        return ended.targets[:, : ended.lengths.max() if len(source) else 0]
 
 
 class _BestTargets:

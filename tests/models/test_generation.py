@@ -1,4 +1,4 @@
-"""Sampling, generation and scoring with a language model; models in test_decoder.py, test_perceiver_ar.py."""
+"""Sampling and generation with a language model; models in test_decoder.py, test_perceiver_ar.py."""
 
 from functools import partial
 
@@ -8,7 +8,6 @@ from test_decoder import decoder, stirred, tokens
 
 from models.generation.generate import generate
 from models.generation.sampling import greedy, sample
-from models.generation.scoring import loglikelihood_rolling
 
 
 def test_sampling():
@@ -26,10 +25,6 @@ def test_sampling():
     assert torch.equal(generate(model, text, max_new_tokens=0), text)
     with pytest.raises(ValueError, match="at least one token"):
         generate(model, text[:, :0], max_new_tokens=1)
-    with pytest.raises(ValueError, match="temperature is positive, not 0"):
-        draw(0, top_k=2, temperature=0)
-    with pytest.raises(ValueError, match="top_k is positive, not 0"):
-        draw(0, top_k=0)
 
 
 @pytest.mark.parametrize(("top_k", "kept"), [(3, [1.0, 3.0, 2.0, -torch.inf]), (None, [1.0, 3.0, 2.0, 0.0])])
@@ -45,22 +40,6 @@ def test_generation_restores_the_mode_and_keeps_no_graph():
     model = decoder(dropout=0.5, attention_dropout=0.5).train()
     assert torch.equal(*(generate(model, tokens(5), max_new_tokens=6) for _ in range(2)))
     assert model.training
-    assert not loglikelihood_rolling(model, tokens(9)).requires_grad
-    with pytest.raises(ValueError, match="at least two tokens"):
-        loglikelihood_rolling(model, tokens(1))
-
-
-@pytest.mark.parametrize("length", [2, 41, 100])
-def test_a_text_is_scored_in_windows_of_max_length(length):
-    """A decoder has logits for all positions, so only the last window overlaps another."""
-    model, text = stirred(), tokens(length)
-    scores = loglikelihood_rolling(model, text)
-    assert scores.shape == (3, length - 1)
-    for t in range(1, length):
-        end = min(((t - 1) // 40 + 1) * 40, length - 1)
-        start = max(0, end - 40)
-        expected = model(text[:, start:end])[:, t - 1 - start].log_softmax(-1)[torch.arange(3), text[:, t]]
-        torch.testing.assert_close(scores[:, t - 1].double(), expected, atol=1e-5, rtol=0)
 
 
 def test_a_text_that_is_too_long_for_its_positions(monkeypatch):

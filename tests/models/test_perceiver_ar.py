@@ -7,7 +7,6 @@ from zoo import DECODERS, load
 
 from models.backbones.perceiver_ar import PerceiverAR, PerceiverARV1, PerceiverARV2, PerceiverARV3
 from models.generation.generate import generate
-from models.generation.scoring import loglikelihood_rolling
 
 SIZES = {"vocab_size": 11, "max_length": 20, "dim": 16, "heads": 2, "layers": 3, "ffn_dim": 24}
 VARIANTS = {
@@ -246,20 +245,6 @@ def test_a_prompt_with_padding_in_front_is_continued_as_it_is_alone(cls):
         padded, state = model.step(text[:, t], state)
         alone, own_state = model.step(text[:1, t], own_state)
     torch.testing.assert_close(padded[:1], alone, atol=1e-12, rtol=0)
-
-
-@variants
-@pytest.mark.parametrize("length", [2, 12, 33])
-def test_a_stream_is_scored_once_a_token(cls, length):
-    model, text = perceiver(cls), tokens(length)
-    scores = loglikelihood_rolling(model, text)
-    assert scores.shape == (2, length - 1)
-    for t in range(1, length):
-        end = min(((t - 1) // LATENTS + 1) * LATENTS, length - 1)
-        window = text[:, max(0, end - 20) : end]
-        logits = model(window)[:, t - 1 - end]  # counted from the end
-        expected = logits.log_softmax(-1)[torch.arange(2), text[:, t]]
-        torch.testing.assert_close(scores[:, t - 1].double(), expected, atol=1e-5, rtol=0)
 
 
 @variants

@@ -7,7 +7,6 @@ import pytest
 import torch
 from test_seq2seq import FILLED, padded, seq2seq, tokens
 
-from models.generation.sampling import sample
 from models.generation.search import Search, search
 
 BOS, EOS, PAD = 2, 3, 0
@@ -206,27 +205,6 @@ def test_a_search_ends_where_nothing_better_can_follow():
         assert counted.rows == [3]
 
 
-def test_a_sampler_draws_among_what_is_allowed():
-    model, source = model_of(8), (tokens(17, batch=1) % 7 + 1).expand(1000, -1)
-
-    def draw(seed, **options):
-        generator = torch.Generator().manual_seed(seed)
-        return search(
-            model,
-            source,
-            how(max_new_tokens=3, sampler=lambda logits: sample(logits, generator=generator, **options), **limits),
-        )
-
-    limits = {"min_new_tokens": 1}
-    targets = draw(0)
-    expected = log_p(model, source[:1], [[]])[0].exp()
-    expected[[PAD, EOS]] = 0
-    share = torch.bincount(targets[:, 0], minlength=8) / len(targets)
-    torch.testing.assert_close(share.double(), expected / expected.sum(), atol=0.05, rtol=0)
-    assert torch.equal(targets, draw(0)) and not torch.equal(targets, draw(1))
-    assert torch.equal(draw(0, top_k=1), search(model, source, how(max_new_tokens=3, **limits)))
-
-
 def test_the_mode_is_restored_and_no_graph_kept():
     model, source = model_of(8).train(), tokens(17) % 7 + 1
     model.dropout = torch.nn.Dropout(0.5)
@@ -245,7 +223,6 @@ def test_the_mode_is_restored_and_no_graph_kept():
         ({"min_new_tokens": -1}, "min_new_tokens >= 0, not -1"),
         ({"no_repeat_ngram": -2}, "no_repeat_ngram >= 0, not -2"),
         ({"min_new_tokens": 5}, "min_new_tokens 5 and the end are more than max_new_tokens 5"),
-        ({"beams": 2, "sampler": sample}, "one hypothesis, not 2 beams"),
         ({"length_penalty": math.inf}, "length_penalty is a number, not inf"),
     ],
 )

@@ -13,11 +13,9 @@ start fast.
 """
 
 import contextlib
-import errno
 import json
 import os
 import shutil
-import tempfile
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from concurrent.futures import as_completed
 from pathlib import Path
@@ -130,18 +128,12 @@ def _one_line_errors(folder: Path) -> Iterator[None]:
 
 
 def _install(new: Path, folder: Path) -> None:
-    """Rename `new` to `folder`; a damaged cache with that name is moved away first."""
-    while True:
-        try:
-            os.rename(new, folder)
-            return
-        except OSError as error:
-            if error.errno not in (errno.ENOTEMPTY, errno.EEXIST, errno.ENOTDIR):
-                raise
-        aside = Path(tempfile.mkdtemp(prefix=f".{folder.name}.", dir=folder.parent))
-        with contextlib.suppress(FileNotFoundError):
-            os.rename(folder, aside / "damaged")
-        shutil.rmtree(aside, ignore_errors=True)
+    """Rename `new` to `folder`, in place of a damaged cache with that name."""
+    if folder.is_dir() and not folder.is_symlink():
+        shutil.rmtree(folder)
+    else:
+        folder.unlink(missing_ok=True)
+    os.rename(new, folder)
 
 
 def _write_splits(

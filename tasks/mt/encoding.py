@@ -12,7 +12,6 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from tasks.base import Batch
-from tasks.checks import DataError
 from tasks.examples import AnyExamples
 from tasks.mt import moses
 from tasks.mt.pair_files import SOURCE, TARGET
@@ -57,8 +56,6 @@ class TextPairSplit(PairSplit):
 
     def __init__(self, examples: AnyExamples, texts: AnyExamples, vocabulary: Vocabulary, **lengths: int):
         super().__init__(examples, vocabulary, **lengths)
-        if texts.count != examples.count:
-            raise DataError(f"{texts.count:,} texts of {examples.count:,} pairs")
         self.texts = PairSplit(texts, BYTES, **lengths)
 
     def batch(self, indices: Sequence[int]) -> Batch:

@@ -17,7 +17,6 @@ SGM = '<doc>\n<seg id="1"> A &amp; {n} </seg>\n<seg id="2">\nB\n</seg></doc>'
 
 def archives(folder: Path, monkeypatch, **left_out: str) -> Path:
     """The four archives, tiny, with checksums that are theirs."""
-    monkeypatch.setattr(wmt_files, "TEST_SIZES", {"dev": 3, "test": 2})
     monkeypatch.setattr(wmt_files.Download, "check", lambda self, file: None)
     for archive, wanted in wmt_files.archives(9).items():
         members = {"../evil": b"x"} if left_out.get("evil") in archive.name else {"other/file": b"x"}

@@ -16,10 +16,10 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from tasks import cells
+from tasks import cells, data_sources
 from tasks.base import Predictor
-from tasks.checks import Progress, say
-from tasks.finetuning import tables
+from tasks.cells import Row, position
+from tasks.checks import DataError, Progress, say
 from tasks.finetuning.cooccurrence import Cooccurrence
 from tasks.finetuning.labelled_texts import LabelledText, LabelledTexts, different_pieces
 from tasks.lm.text_sources import HubFiles
@@ -53,7 +53,7 @@ class GLUE(LabelledTexts):
 
     def of_file(self, file: Path, progress: Progress) -> Iterator[LabelledText]:
         left_out = partial(say, progress) if self.has_short_rows else None
-        for where, values in tables.tsv_rows(file, self.file_columns or self.hub_columns, left_out=left_out):
+        for where, values in tsv_rows(file, self.file_columns or self.hub_columns, left_out=left_out):
             yield self._example(where, values, self.labels)
 
     def _example(self, where: str, values: Sequence[Any], labels: Sequence[Any]) -> LabelledText:
@@ -76,6 +76,31 @@ class GLUE(LabelledTexts):
         """Numbers of single tokens and of n-grams up to NGRAM, without special tokens; -1 where there is none."""
         pieces_only = np.where(tokens >= SPECIAL_ROWS, tokens, 0)
         return np.concatenate([ngrams(pieces_only, n, self.vocab_size) for n in range(1, NGRAM + 1)], 1)
+
+
+def tsv_rows(file: Path, columns: Sequence[str], *, left_out: Callable[[str], object] | None = None) -> Iterator[Row]:
+    """Rows of a tab-separated file whose first line names its columns; quotes mean nothing. Raises DataError.
+
+    `left_out`, of a published file whose rows of fewer columns its authors leave out: it is told their count.
+    """
+    header, chosen, short = [], [], 0
+    for number, line in data_sources.records_of(file):
+        where = f"{file}:{number}"
+        values = data_sources.decoded(line, where).split("\t")
+        if number == 1:
+            header = [name.strip() for name in values]
+            chosen = [position(name, header, where) for name in columns]
+        elif left_out and len(values) < len(header):
+            short += 1
+        elif len(values) != len(header):
+            raise DataError(f"{where}: {len(values)} columns instead of {len(header)}", "put the whole file there")
+        else:
+            yield Row(where, tuple(values[place] for place in chosen))
+    if not header:
+        raise DataError(f"{file}:1: no header", "put the whole file there")
+    if short:
+        problem = f"{file}: {short:,} rows with fewer than {len(header)} columns"
+        left_out(f"{problem} are left out, as in GLUE's own reader")
 
 
 def shared(tokens: np.ndarray) -> np.ndarray:

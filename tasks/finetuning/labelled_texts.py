@@ -28,11 +28,13 @@ import torch
 
 from models.attention.base import Pattern
 from tasks.base import SELF, Batch, DataInfo, Split
+from tasks.cells import Row, position
 from tasks.checks import DataError, Progress, at_least
 from tasks.data_task import SLICE, SPLITS, SYNTHETIC, CachedSet, Source
 from tasks.examples import AnyExamples, Examples, of_sequences
 from tasks.file_digests import identities
-from tasks.finetuning import sections, tables
+from tasks.finetuning import sections
+from tasks.lm.parquet import parquet_file, refusing_arrow
 from tasks.lm.text_sources import HubFiles
 from tasks.lra.one_label import OneLabel
 from tasks.mlm import tokens as token_ids
@@ -41,6 +43,7 @@ from tasks.seq2seq.vocabulary import BOS, EOS, PADDING, SPECIAL_ROWS
 
 HELD_OUT = 20  # training examples per validation example, where no published part validates
 BATCH = 4096  # texts encoded at once
+ROWS_AT_ONCE = 1024  # of a parquet file
 
 
 class LabelledText(NamedTuple):
@@ -176,13 +179,13 @@ class LabelledTexts(token_ids.PretrainingTokens, OneLabel):
     def _of_hub(self, progress: Progress) -> dict[str, Iterator[LabelledText]]:
         def rows(files: Sequence[Path]) -> Iterator[LabelledText]:
             for file in files:
-                for where, values in tables.parquet_table(file, self.hub_columns):
+                for where, values in parquet_table(file, self.hub_columns):
                     yield self.of_hub(where, *values)
 
         return {split: rows(files) for split, files in self.hub.at(self.path).items()}
 
     def _files(self) -> dict[str, Path]:
-        return {split: tables.file_of(self.path, names) for split, names in self.files.items()}
+        return {split: file_of(self.path, names) for split, names in self.files.items()}
 
     def _slice(self, progress: Progress) -> dict[str, Iterator[LabelledText]]:
         return {split: self.of_file(file, progress) for split, file in self._files().items()}
@@ -243,6 +246,25 @@ class LabelledTexts(token_ids.PretrainingTokens, OneLabel):
 
     def tokens(self, batch: Batch) -> int:
         return int((batch["tokens"] != PADDING).sum())
+
+
+def file_of(folder: Path, names: Sequence[str]) -> Path:
+    """The first of these files that exists in a folder, gzipped or not. Raises DataError."""
+    for name in names:
+        for file in (folder / name, folder / f"{name}.gz"):
+            if file.is_file():
+                return file
+    raise DataError(f"{folder}: no {' or '.join(names)} (.gz)", "put it there")
+
+
+def parquet_table(file: Path, columns: Sequence[str]) -> Iterator[Row]:
+    """Rows of a parquet file, nested values included. Raises DataError."""
+    with refusing_arrow(file), parquet_file(file) as opened:
+        for name in columns:
+            position(name, opened.schema_arrow.names, file)
+        batches = opened.iter_batches(ROWS_AT_ONCE, columns=list(columns))
+        for number, row in enumerate((row for batch in batches for row in batch.to_pylist()), 1):
+            yield Row(f"{file}:{number}", tuple(row[name] for name in columns))
 
 
 def different_pieces(tokens: np.ndarray) -> Iterator[tuple[np.ndarray, np.ndarray]]:

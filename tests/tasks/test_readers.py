@@ -12,7 +12,7 @@ import pytest
 from tasks.checks import no_progress
 from tasks.data import rows
 from tasks.data_sources import MARK, files_in, records_of
-from tasks.finetuning import tables
+from tasks.finetuning import glue
 from tasks.lra import listops
 from tasks.lra.retrieval import texts
 from tasks.mt.pair_files import of_folder as translations
@@ -56,7 +56,7 @@ def json_line(**entries):
 READERS = {
     "own csv": ("a.csv", "text,label", "review {},a".format, values(rows.csv_rows, "text", "label")),
     "own json": ("a.jsonl", "", json_line(text="review {}"), values(rows.json_rows, "text")),
-    "glue": ("a.tsv", "text\tlabel", "text {}\t1".format, values(tables.tsv_rows, "text", "label")),
+    "glue": ("a.tsv", "text\tlabel", "text {}\t1".format, values(glue.tsv_rows, "text", "label")),
     "race": ("b.jsonl", "", json_line(text="text {}"), values(rows.json_rows, "text")),
     "listops": ("a.tsv", "Source\tTarget", expression, expressions),
     "retrieval": ("a.tsv", "", "1.0\t1\t2\tfirst text {0}\tsecond text {0}".format, citations),

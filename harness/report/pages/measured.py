@@ -9,7 +9,6 @@ import shlex
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from statistics import median_high, median_low
-from typing import Any
 
 from harness.config.table_rows import row_name
 from harness.records import ledger
@@ -33,12 +32,7 @@ MEMORY = (
     "Memory: what a call takes beyond what is held before it, and what is held: on a CPU the resident set, on a GPU "
     "the allocations; of generation, the state, or with recompute the call alone."
 )
-# status of a point -> its meaning
-HOW = {
-    "extrapolated": "extrapolated from shorter texts",
-    "integrated": "added up over the measured costs of single tokens",
-}
-MARK = "~: extrapolated from shorter texts, or added up over the measured costs of single tokens; notes say which."
+MARK = "~: extrapolated from shorter texts, or added up over the measured costs of single tokens, as that page says."
 
 
 @dataclass(frozen=True)
@@ -130,7 +124,8 @@ def _part(
         cells += [_text(slopes[name], 2)] if slopes else []
         body.append((TableEntry(label, spec.footnotes_of(row=name)), *cells))
     is_marked = any(entry.text.endswith("~") for row in body for entry in row)
-    lines = [f"{bench.describe_setting(dict(measured))}.", *([MARK] if is_marked else []), *_statuses(points.values())]
+    lines = [f"{bench.describe_setting(dict(measured))}. The whole measurement: bench/{measured['name']}.md."]
+    lines += [MARK] if is_marked else []
     if missing := [row_name(name) for name in labels if name not in points]:
         lines.append(f"Not in this measurement: {', '.join(missing)}.")
     lines += [f"{label}: {why}" for label, why in sorted(measured.get("absent", {}).items())]
@@ -188,7 +183,7 @@ def _paper_block(spec: MeasuredSpec, columns: Sequence[str]) -> Block:
 
 
 def _facts(spec: MeasuredSpec, name: str, of_this_run: Sequence[Measurement], empty: Columns) -> tuple[str, ...]:
-    """How a run was measured, and the command that measures its empty columns."""
+    """The command that measures the empty columns of a run, and why it has another size than the paper."""
     run, lines = spec.runs[name], []
     if empty:
         command = f"python run.py do=bench table={spec.name} bench.run={shlex.quote(name)}"
@@ -199,13 +194,6 @@ def _facts(spec: MeasuredSpec, name: str, of_this_run: Sequence[Measurement], em
         lines.append(f"Not measured yet{which}: {command}{cost}.{need}")
     if not run.paper_size:
         lines.append(f"Not at the paper's size: {run.why}. So ours stand beside no printed number.")
-    for measured in of_this_run:
-        where = f"{measured['name']}: " if len(of_this_run) > 1 else ""
-        if timed := measured.get("timed", {}).get(run.what):
-            lines.append(f"{where}Timed: {timed}.")
-        operators = measured.get("kernels", {}).items()
-        if named := "; ".join(f"{label} {', '.join(names)}" for label, names in operators if names):
-            lines.append(f"{where}Operators that take most of the time: {named}.")
     return tuple(lines)
 
 
@@ -261,20 +249,3 @@ def _text(number: bench.Number, decimals: int) -> TableEntry:
     if number.value is None:
         return TableEntry(number.status.split(":")[0], tone="muted" if number.status == "not measured" else "bad")
     return TableEntry(f"{number.value:z,.{decimals}f}{number.mark}")
-
-
-def _statuses(points: Any) -> list[str]:
-    """How marked numbers were computed and why others are missing; the measurement has the details."""
-    points = [point for line in points for point in line]
-    everyone = {point["model"] for point in points}
-    statuses = [(point["status"].split(":")[0], point) for point in points if point["status"] != "ok"]
-    lines = []
-    for how, kept in grouped((HOW.get(status, status), point) for status, point in statuses).items():
-        lengths_of = grouped((point["model"], f"{point['length']:,}") for point in kept)
-        models_of = grouped((listed(lengths, SHOWN), model) for model, lengths in lengths_of.items())
-        where = (
-            f"{'all rows' if len(models) > 1 and set(models) == everyone else ', '.join(models)} at {lengths} tokens"
-            for lengths, models in models_of.items()
-        )
-        lines.append(f"{how.capitalize()}: {'; '.join(where)}.")
-    return lines

@@ -13,7 +13,8 @@ agree on their noise (Smyth 2004, known from limma); a larger noise stays as mea
 (n = 1) and with fewer than MIN_ROWS rows this is the paired t test over seeds.
 """
 
-from collections.abc import Collection, Sequence
+import math
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass, replace
 from itertools import combinations, product
 from typing import NamedTuple
@@ -76,7 +77,7 @@ def compare_rows(
     `searched`: the only rows that hypotheses are about; None for all.
     """
     rows = [score for score in scores if len(score.by_seed) >= MIN_SEEDS]
-    pairs = tested_pairs(list(combinations(rows, 2)), seed_noise(rows))
+    pairs = tested_pairs(combinations(rows, 2), seed_noise(rows))
     sides = {best, reference} - {None}
     tested = [
         index
@@ -101,17 +102,16 @@ def with_noise(scores: Sequence[Score]) -> list[Score]:
 def compare_with_baselines(scores: Sequence[Score], baselines: Sequence[Score]) -> list[Pair]:
     """Every row with every baseline, whose score is the same for each seed. Not corrected."""
     rows = [score for score in scores if len(score.by_seed) >= MIN_SEEDS]
-    return tested_pairs(list(product(rows, baselines)), seed_noise(rows))
+    return tested_pairs(product(rows, baselines), seed_noise(rows))
 
 
-def tested_pairs(pairs: Sequence[tuple[Score, Score]], noise: SeedNoise) -> list[Pair]:
+def tested_pairs(pairs: Iterable[tuple[Score, Score]], noise: SeedNoise) -> list[Pair]:
     """The tests of the pairs with MIN_SEEDS common seeds on the same test examples, ordered by their rows."""
-    batches: dict[tuple[tuple[int, ...], int], list[tuple[Score, Score]]] = {}
+    tested = []
     for a, b in pairs:
-        seeds = tuple(sorted(set(a.by_seed) & set(b.by_seed)))
+        seeds = sorted(a.by_seed.keys() & b.by_seed.keys())
         if len(seeds) >= MIN_SEEDS and all(a.data.get(seed) == b.data.get(seed) for seed in seeds):
-            batches.setdefault((seeds, _example_count((a, b), seeds)), []).append((a, b))
-    tested = [pair for (seeds, n), batch in batches.items() for pair in _paired(batch, seeds, n, noise)]
+            tested.append(_tested(a, b, seeds, noise))
     return sorted(tested, key=lambda pair: pair.rows)
 
 
@@ -137,12 +137,10 @@ def seed_noise(scores: Sequence[Score]) -> SeedNoise:
 
 def _variance(score: Score) -> float:
     """The variance between seeds, at least the part of it that the residual of the examples explains."""
-    seeds = tuple(sorted(score.by_seed))
-    between = float(np.var([score.by_seed[seed] for seed in seeds], ddof=1))
-    if n := _example_count([score], seeds):
-        _, _, residual = _mean_squares(_array([score], seeds, n))
-        between = max(between, float(residual[0, 0]) / n)
-    return between
+    seeds = sorted(score.by_seed)
+    n = _example_count([score], seeds)
+    between = float(_scores(score, seeds, 0).var(ddof=1))
+    return max(between, _mean_squares(_scores(score, seeds, n))[2] / n) if n else between
 
 
 def _example_count(scores: Sequence[Score], seeds: Sequence[int]) -> int:
@@ -151,68 +149,48 @@ def _example_count(scores: Sequence[Score], seeds: Sequence[int]) -> int:
     return sizes.pop() if len(sizes) == 1 else 0
 
 
-def _array(scores: Sequence[Score], seeds: Sequence[int], n: int) -> np.ndarray:
-    """Scores of the examples (R, S, n), or the mean of each seed (R, S, 1) where n is 0."""
-    if n:
-        return np.array([[score.examples[seed] for seed in seeds] for score in scores], dtype=float)
-    return np.array([[[score.by_seed[seed]] for seed in seeds] for score in scores], dtype=float)
+def _scores(score: Score, seeds: Sequence[int], n: int) -> np.ndarray:
+    """Scores of the examples (S, n), or the mean of each seed (S, 1) where n is 0."""
+    return np.array([score.examples[seed] if n else [score.by_seed[seed]] for seed in seeds], dtype=float)
 
 
-def _mean_squares(x: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Covariances (R, R) of seeds, examples and residuals for x (R, S, n): their differences are mean squares."""
-    rows, seeds, n = x.shape
-    seed_means, example_means, mean = x.mean(2), x.mean(1), x.mean((1, 2))
-    by_seed = n * np.cov(seed_means).reshape(rows, rows)
+def _mean_squares(x: np.ndarray) -> tuple[float, float, float]:
+    """Mean squares of seeds, examples and residuals of scores, or of their differences, x (S, n)."""
+    seeds, n = x.shape
+    by_seed = n * x.mean(1).var(ddof=1)
     if n == 1:
-        return by_seed, np.zeros_like(by_seed), np.zeros_like(by_seed)
-    by_example = seeds * np.cov(example_means).reshape(rows, rows)
-    rest = x - seed_means[:, :, None]
-    rest -= example_means[:, None, :]  # in place: memory for each of the terms takes most of the time
-    rest += mean[:, None, None]
-    rest = rest.reshape(rows, seeds * n)
-    return by_seed, by_example, rest @ rest.T / ((seeds - 1) * (n - 1))
+        return by_seed, 0.0, 0.0
+    by_example = seeds * x.mean(0).var(ddof=1)
+    rest = x - x.mean(1, keepdims=True) - x.mean(0) + x.mean()
+    return by_seed, by_example, (rest**2).sum() / ((seeds - 1) * (n - 1))
 
 
-def _paired(pairs: Sequence[tuple[Score, Score]], seeds: Sequence[int], n: int, noise: SeedNoise) -> list[Pair]:
-    """The paired test of pairs that share their seeds and their number of examples."""
-    scores = list({score.key: score for pair in pairs for score in pair}.values())
-    index = {score.key: i for i, score in enumerate(scores)}
-    x = _array(scores, seeds, n)
-    count, n = len(seeds), x.shape[2]
-    first, second = (np.array([index[pair[side].key] for pair in pairs]) for side in (0, 1))
-
-    def of_difference(covariance: np.ndarray) -> np.ndarray:
-        variance = covariance.diagonal()
-        return np.maximum(variance[first] + variance[second] - 2 * covariance[first, second], 0)
-
-    by_seed, by_example, residual = map(of_difference, _mean_squares(x))
+def _tested(a: Score, b: Score, seeds: Sequence[int], noise: SeedNoise) -> Pair:
+    """The paired test of two rows over these seeds."""
+    n = _example_count((a, b), seeds)
+    x, y = (_scores(score, seeds, n) for score in (a, b))
+    count, n = x.shape
+    difference, rounding = float(x.mean() - y.mean()), ROUNDING * max(np.abs(x).max(), np.abs(y).max())
+    by_seed, by_example, residual = _mean_squares(x - y)
     # a row with equal scores for all seeds adds no noise between seeds
-    varies = np.array([len({score.by_seed[seed] for seed in seeds}) > 1 for score in scores])
-    typical = n * noise.typical * (varies[first].astype(float) + varies[second])
-    freedom = np.full(len(pairs), count - 1.0)
-    low = by_seed < typical
-    raised = (noise.freedom * typical + (count - 1) * by_seed) / (noise.freedom + count - 1)
-    by_seed, freedom = np.where(low, raised, by_seed), np.where(low, freedom + noise.freedom, freedom)
-    by_seed = np.maximum(by_seed, residual)  # its expectation is at least the residual's
-    beyond = np.maximum(by_example - residual, 0)
-    error = np.sqrt((by_seed + beyond) / (count * n))
-    inverse = by_seed**2 / freedom
-    if n > 1:
-        inverse += np.where(beyond > 0, by_example**2 / (n - 1) + residual**2 / ((count - 1) * (n - 1)), 0)
-    exact = error <= ROUNDING * np.abs(x).max()  # the same difference for every seed and example
-    freedom = np.where(exact, freedom, (by_seed + beyond) ** 2 / np.where(exact, 1, inverse))
-    mean = x.mean((1, 2))
-    difference = mean[first] - mean[second]
-    error = np.where(exact, 0, error)
-    with np.errstate(divide="ignore", invalid="ignore"):
-        ratio = np.abs(difference) / error
-    # without noise there is no t test: the p-value of S equal differences is that of the sign-flip test
-    flips = np.where(np.abs(difference) <= ROUNDING * np.abs(x).max(), 1.0, 2.0 ** (1 - count))
-    p = np.where(exact, flips, 2 * stdtr(freedom, -np.where(exact, 0, ratio)))
-    half = stdtrit(freedom, (1 + LEVEL) / 2) * error
-    pairing = BY_EXAMPLE if n > 1 else BY_SEED
-    numbers = zip(difference.tolist(), half.tolist(), p.tolist(), strict=True)
-    return [Pair((a.key, b.key), *number, count, pairing) for (a, b), number in zip(pairs, numbers, strict=True)]
+    varying = sum(len({score.by_seed[seed] for seed in seeds}) > 1 for score in (a, b))
+    typical, freedom = n * noise.typical * varying, count - 1.0
+    if by_seed < typical:
+        by_seed = (noise.freedom * typical + freedom * by_seed) / (noise.freedom + freedom)
+        freedom += noise.freedom
+    by_seed = max(by_seed, residual)  # its expectation is at least the residual's
+    beyond = max(by_example - residual, 0.0)
+    error = math.sqrt((by_seed + beyond) / (count * n))
+    if error <= rounding:
+        # without noise there is no t test: the p-value of S equal differences is that of the sign-flip test
+        p, half = 1.0 if abs(difference) <= rounding else 2.0 ** (1 - count), 0.0
+    else:
+        inverse = by_seed**2 / freedom
+        if beyond:
+            inverse += by_example**2 / (n - 1) + residual**2 / ((count - 1) * (n - 1))
+        freedom = (by_seed + beyond) ** 2 / inverse
+        p, half = float(2 * stdtr(freedom, -abs(difference) / error)), float(stdtrit(freedom, (1 + LEVEL) / 2) * error)
+    return Pair((a.key, b.key), difference, half, p, count, BY_EXAMPLE if n > 1 else BY_SEED)
 
 
 def holm(p: Sequence[float], counts: Sequence[int] | None = None) -> list[float]:

@@ -99,7 +99,7 @@ def _run_cell(request: CellRequest) -> CellResult:
         attempt.build()
         attempt.choose_start(resumable=earlier.resumable)
         if request.longest_s is not None and attempt.on_cpu and not earlier.resumable:
-            refuse_long_run(cell, record_path.parent, request.overrides, request.longest_s)
+            refuse_long_run(cell, request.overrides, request.longest_s)
             attempt.callback.pace.longest_s = request.longest_s
         require_writable(record_path.parent, record_path, predictions.path_of(record_path))
         require_writable(run_dir.path)

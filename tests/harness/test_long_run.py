@@ -1,15 +1,11 @@
 """How long a cell takes: the estimate from records, and what is said of a long run or refused without a GPU."""
 
-import json
-
 import pytest
 from helpers import searched, synthetic
 
 from harness.commands import plan
 from harness.config.cell import Cell, cell_of
 from harness.config.compose import compose
-from harness.errors import UsageError
-from harness.records import record
 from harness.records.estimate import MEASURED, PUBLISHED, estimate
 from harness.training.extras import long_run
 from harness.training.run_cell import run_cell
@@ -60,30 +56,13 @@ def test_a_long_run_is_refused_after_its_first_updates_and_leaves_no_record(cell
     assert run().state == "done", "typed, it runs"
 
 
-def test_records_of_this_machine_refuse_it_before_it_begins(cell, tmp_path, monkeypatch):
-    cfg, run = cell
-    assert run(longest_s=3600.0).state == "done"
-    (path,) = files(tmp_path / "records", "*.json")
-    entries = record.read(path)
-    other_seed = cfg.copy()
-    other_seed.seed = 2
-    path.write_text(json.dumps(entries | {"wall_s": 7200.0, "resumes": 1}), encoding="utf-8")
-    with pytest.raises(UsageError, match=r"about 2:00:00 on this machine \(by seed 1 on"):
-        long_run.refuse_long_run(cell_of(other_seed), path.parent, (), 3600.0)
-    result = run_cell(request_of(other_seed, longest_s=3600.0))
-    assert (result.state, result.code) == ("refused", 2)
-    assert not cell_of(other_seed).folder(other_seed).exists()
-    monkeypatch.setattr(long_run, "cpu_name", lambda: "another CPU")
-    long_run.refuse_long_run(cell_of(other_seed), path.parent, (), 3600.0)
-
-
 def test_a_whole_recipe_that_took_hours_on_a_gpu_is_refused_before_its_data_are_made(places, tmp_path):
     typed = ["model=lavo", "task=lra/listops", "trainer=cpu", *places]
     result = run_cell(request_of(compose(typed), typed, longest_s=long_run.LONGEST_S))
     assert result.state == "refused" and "published tables state this for a GPU" in result.detail
     assert not (tmp_path / "data").exists()
     shorter = cell_of(compose([*typed, "train.max_steps=9"]))
-    long_run.refuse_long_run(shorter, tmp_path, [*typed, "train.max_steps=9"], long_run.LONGEST_S)
+    long_run.refuse_long_run(shorter, [*typed, "train.max_steps=9"], long_run.LONGEST_S)
 
 
 def taken(entries, seconds, gpu=None):

@@ -1,22 +1,16 @@
 """Guards against accidental day-long runs: without a GPU, a long run is refused unless its budget was typed.
 
-The duration is estimated twice: before anything is written, from records of this machine or else from published
-GPU-hours; then from the first updates.
+A paper's whole recipe is judged by published GPU-hours before anything is written, any other run by its first updates.
 """
 
 import time
 from collections.abc import Callable, Iterable
-from pathlib import Path
-from typing import Any
 
 from harness.config.cell import Cell
 from harness.config.overrides import recipe_settings, typed_values
 from harness.config.table_rows import PAPER, published_hours
 from harness.errors import UsageError
 from harness.progress import clock
-from harness.records.collect import load_records
-from harness.records.estimate import estimate
-from harness.records.provenance import cpu_name
 
 LONGEST_S = 30 * 60.0  # for a run on the CPU whose budget was not typed
 WORTH_SAYING_S = 60.0
@@ -28,26 +22,15 @@ def longest(overrides: Iterable[str]) -> float | None:
     return None if any(override.lstrip("+").startswith("budget=") for override in overrides) else LONGEST_S
 
 
-def refuse_long_run(cell: Cell, folder: Path, overrides: Iterable[str], longest_s: float) -> None:
-    """Raises UsageError for a cell that would last longer.
+def refuse_long_run(cell: Cell, overrides: Iterable[str], longest_s: float) -> None:
+    """Raises UsageError for a paper's whole recipe that took longer on the GPU of its authors: a CPU takes longer yet.
 
-    It is judged by the records of similar cells in `folder` that a machine like this made without a GPU, and for a
-    paper's whole recipe by the time on the GPU of its authors: a CPU takes longer yet. `overrides`: as typed. A changed
-    recipe is not judged by that time.
+    `overrides`: as typed. A changed recipe is not judged.
     """
-    here, settings = records_here(folder), recipe_settings(typed_values(overrides))
-    hours = published_hours(cell.task, cell.protocol) if cell.budget == PAPER and not settings else None
-    estimated = estimate(cell, here)
-    if estimated is not None and estimated.seconds > longest_s:
-        refuse(estimated.seconds, f"by {estimated.source}")
+    is_whole = cell.budget == PAPER and not recipe_settings(typed_values(overrides))
+    hours = published_hours(cell.task, cell.protocol) if is_whole else None
     if hours is not None and 3600 * hours > longest_s:
         refuse(3600 * hours, "or longer: published tables state this for a GPU")
-
-
-def records_here(folder: Path) -> list[dict[str, Any]]:
-    """The valid records of a folder that a machine like this made without a GPU."""
-    records = [entries for entries in load_records(folder, broken=[]) if not entries["hardware"]["gpu"]]
-    return [entries for entries in records if entries["hardware"]["cpu"] == cpu_name()]
 
 
 def refuse(seconds: float, basis: str) -> None:

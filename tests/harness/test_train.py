@@ -12,6 +12,7 @@ from harness.config.compose import compose
 from harness.records import record
 from harness.training import attempt, evaluate
 from harness.training.callback import TrainingCallback
+from harness.training.checkpoints.checkpoint import write_sealed
 from harness.training.module import TaskModule
 from harness.training.run_cell import run_cell
 from tests.helpers.cells import request_of
@@ -200,12 +201,12 @@ def test_memory_that_a_model_does_not_find_is_recorded(cell, tmp_path, monkeypat
 def test_a_checkpoint_of_another_version_is_refused(cell, trained, tmp_path):
     """It is named, it stays, and rerun=all trains from the start."""
     (checkpoint,) = (tmp_path / "outputs").rglob("last.ckpt")
-    for record_file in records(tmp_path):
-        record_file.unlink()
+    ((record_file, entries),) = records(tmp_path).items()
+    record_file.unlink()
     saved = torch.load(checkpoint, weights_only=True)
     state = saved["callbacks"].pop("TrainingCallback")
     saved["callbacks"]["OlderCallback"] = {"totals": state["state"], "rng": state["rng"]}  # an older version
-    torch.save(saved, checkpoint)
+    write_sealed(checkpoint, saved, entries["cell"]["id"])
     before = {path: path.stat().st_mtime_ns for path in (tmp_path / "outputs").rglob("*")}
     result = cell()
     assert (result.state, result.code) == ("refused", 2) and "\n" not in result.detail

@@ -146,7 +146,7 @@ class _Read(torch.autograd.Function):
                 du = (dl * h).mul_(scale).to(q.dtype)
                 dq[:, :, rows] = du @ bases
                 dbases += (y.mT @ grad[:, :, rows] + du.mT @ q[:, :, rows]).sum(0)
-                dmemory[:, :, memories] += gathered(dh, memories, window)
+                dmemory[:, :, memories] += gathered(dh, memories, rows, window)
         return dq, dmemory.to(memory.dtype), dbases.to(bases.dtype), None, None, None, None
 
 
@@ -178,19 +178,19 @@ def query_tiles(length: int, window: int) -> Iterator[tuple[slice, slice]]:
 
 def spread(memory: Tensor, memories: slice, rows: slice, window: int) -> Tensor:
     """The memory of every query in a tile."""
-    chosen = memory[:, :, memories]
+    chosen, before = memory[:, :, memories], rows.start % window  # a tile may begin within a window
     if chosen.shape[2] == 1 or window == 1:
         return chosen
-    return chosen.repeat_interleave(window, 2)[:, :, : rows.stop - rows.start]
+    return chosen.repeat_interleave(window, 2)[:, :, before : before + rows.stop - rows.start]
 
 
-def gathered(rows: Tensor, memories: slice, window: int) -> Tensor:
+def gathered(x: Tensor, memories: slice, rows: slice, window: int) -> Tensor:
     """(B, H, T, R) -> sums over the queries that share a memory."""
     if memories.stop - memories.start == 1:
-        return rows.sum(2, keepdim=True)
+        return x.sum(2, keepdim=True)
     if window == 1:
-        return rows
-    return F.pad(rows, (0, 0, 0, -rows.shape[2] % window)).unflatten(2, (-1, window)).sum(3)
+        return x
+    return F.pad(x, (0, 0, rows.start % window, -rows.stop % window)).unflatten(2, (-1, window)).sum(3)
 
 
 def mean_memory(x: Tensor, bases: Tensor, key_padding_mask: Tensor | None = None) -> Tensor:

@@ -34,3 +34,15 @@ def test_nothing_as_large_as_the_logits_is_kept():
     memory = past_memory(q.detach(), bases, window=64)
     kept = [x.numel() for x in saved_for_backward(lambda: read(q, memory, bases, window=64))]
     assert sorted(kept, reverse=True)[:2] == [q.numel(), memory.numel()] and sum(kept) < 1.1 * q.numel()
+
+
+@pytest.mark.parametrize("window", [300, 3000])  # of a tile that begins within a window as well
+def test_each_window_reads_its_own_memory(window):
+    shapes = (1, 1, 7000, 4), (1, 1, -(-7000 // window), 3), (1, 3, 4)
+    q, memory, bases = (torch.randn(shape, dtype=torch.double, requires_grad=True) for shape in shapes)
+    h = memory.repeat_interleave(window, 2)[:, :, :7000]
+    expected = (((q @ bases.mT) * h / 2).softmax(-1) * h) @ bases
+    out = read(q, memory, bases, window=window)
+    torch.testing.assert_close(out, expected)
+    grads = (torch.autograd.grad(y.square().sum(), (q, memory, bases)) for y in (out, expected))
+    torch.testing.assert_close(*grads)

@@ -27,6 +27,7 @@ from harness.report.spec.figure import LineFigure
 from harness.report.spec.table import TableSpec
 from harness.report.stats.grouping import grouped
 
+ALL_NAMED = 10  # models: as many have their colour and name in a picture with a front, of more those that stand out
 NAMED = 6  # rows that are not run: more of them are counted
 DIGITS = 4  # behind the point: what all machines agree on
 Panel = dict[str, Any]  # of series, as `harness.report.plots.style` says
@@ -142,7 +143,8 @@ def _by_rows(
     panel["front"] = best
     for line in panel["series"]:
         solves = [goal is None or (y >= goal if numbers.higher else y <= goal) for y in line["y"]]
-        line["shown"] = line["role"] == "reference" or any(solves) or any(p[2] in line["labels"] for p in best if p[0])
+        stands_out = line["role"] == "reference" or any(solves) or any(p[2] in line["labels"] for p in best if p[0])
+        line["shown"] = stands_out or len(panel["series"]) <= ALL_NAMED
     return panel
 
 

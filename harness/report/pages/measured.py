@@ -32,7 +32,7 @@ MEMORY = (
     "Memory: what a call takes beyond what is held before it, and what is held: on a CPU the resident set, on a GPU "
     "the allocations; of generation, the state, or with recompute the call alone."
 )
-MARK = "~: extrapolated from shorter texts, or added up over the measured costs of single tokens, as that page says."
+MARK = "~: extrapolated from shorter texts, or added up over the costs of single tokens; see what was timed, below."
 
 
 @dataclass(frozen=True)
@@ -96,6 +96,7 @@ def page(spec: MeasuredSpec, measurements: Measurements | None = None) -> Table:
         caption=(MEMORY, f"The reference of ratios is {row_name(spec.reference)}, in the same measurement."),
         tidy=tidy,
         answer=sentences,
+        see_also={f"What was timed, {name}": f"bench/{name}.md" for name in sorted({x.source for x in entries} - {""})},
     )
 
 
@@ -124,8 +125,7 @@ def _part(
         cells += [_text(slopes[name], 2)] if slopes else []
         body.append((TableEntry(label, spec.footnotes_of(row=name)), *cells))
     is_marked = any(entry.text.endswith("~") for row in body for entry in row)
-    lines = [f"{bench.describe_setting(dict(measured))}. The whole measurement: bench/{measured['name']}.md."]
-    lines += [MARK] if is_marked else []
+    lines = [f"{bench.describe_setting(dict(measured))}.", *([MARK] if is_marked else [])]
     if missing := [row_name(name) for name in labels if name not in points]:
         lines.append(f"Not in this measurement: {', '.join(missing)}.")
     lines += [f"{label}: {why}" for label, why in sorted(measured.get("absent", {}).items())]

@@ -42,7 +42,7 @@ def backward(
     f = _factors(theta, v, carry)
     gamma = p / f.alpha
     da = (do @ v.mT)[..., None, :, :] * f.pairs  # gradient of the scores at each level (.., 1 + log2 C, C, C)
-    dgamma = (do @ f.state[:-1].mT) * f.decay + (da @ f.left * f.right).sum(-3)
+    dgamma = torch.addcmul((da @ f.left * f.right).sum(-3), do @ f.state[:-1].mT, f.decay)
     dp = dgamma / f.alpha
     dalpha = -gamma * dp
 

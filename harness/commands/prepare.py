@@ -13,6 +13,11 @@ from harness.errors import UsageError, one_line
 from harness.progress import Progress, announce_torch
 
 
+def run(cfg: DictConfig, overrides: Sequence[str]) -> int:
+    """For scripts, which have one command."""
+    return run_all([Command(cfg, tuple(overrides))])
+
+
 def run_all(commands: Sequence[Command], launcher: str = "") -> int:
     """Prepare each task of these commands once, on this machine, because compute nodes may lack internet."""
     require_choice(commands)

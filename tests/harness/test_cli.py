@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from harness.commands import VERBS
-from harness.config.compose import options
+from harness.commands import VERBS, prepare
+from harness.config.compose import compose, options
 from harness.config.places import CONF
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -77,3 +77,9 @@ def test_every_name_is_its_file_s():
         for name, _ in options(group):
             text = (CONF / group / f"{name}.yaml").read_text(encoding="utf-8")
             assert re.search(rf"^name: {name}( |$)", text, re.MULTILINE), name
+
+
+def test_a_script_prepares_the_data_of_one_command(tmp_path, capsys):
+    overrides = ["do=prepare", "task=lra/listops", "budget=smoke", f"paths.data={tmp_path}"]
+    assert prepare.run(compose(overrides), overrides) == 0
+    assert "lra/listops: " in capsys.readouterr().out

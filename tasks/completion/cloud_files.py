@@ -1,7 +1,7 @@
 """Files of point clouds: PCD 0.7 (the Point Cloud Library's).
 
 A PCD has a header of lines, `KEY value ...`, and then points as lines of numbers (`DATA ascii`) or as records
-(`binary`). Those of the published set have the fields x, y and z alone, and are not `binary_compressed`.
+(`binary`). Of its fields x, y and z are read, of 4 or 8 bytes. No published set has `binary_compressed` files.
 
 Files are treated as hostile: every defect becomes a DataError of one line that names the file, and the point that is
 wrong (from 1). Memory is allocated only for what a file has, never for what a header claims.
@@ -18,6 +18,7 @@ from tasks import data_sources
 from tasks.regular_files import open_regular
 
 MOST_POINTS = 1 << 20
+AXES = ("x", "y", "z")
 LONGEST_HEADER = 1 << 12  # bytes
 LAST_OF_HEADER = re.compile(rb"^DATA[ \t]+(\w+)[ \t\r]*\n", re.MULTILINE)
 
@@ -43,10 +44,16 @@ def read_pcd(file: Path) -> np.ndarray:
     header = {words[0]: words[1:] for line in lines if (words := line.split())}
     if missing := [key for key in ("FIELDS", "SIZE", "TYPE", "POINTS") if not header.get(key)]:
         raise ValueError(f"no {missing[0]} in its header")
-    size = header["SIZE"][0]
-    form = [header["FIELDS"], header["TYPE"], header["SIZE"], header.get("COUNT", ["1"] * 3)]
-    if form != [["x", "y", "z"], ["F"] * 3, [size] * 3, ["1"] * 3] or size not in ("4", "8"):
-        raise ValueError(f"FIELDS {' '.join(form[0])[:60]} are not x y z, of TYPE F, SIZE 4 or 8 and COUNT 1")
+    names, types, sizes = (header[key] for key in ("FIELDS", "TYPE", "SIZE"))
+    counts = [int(number) for number in header.get("COUNT", ["1"] * len(names))]
+    if not len(names) == len(types) == len(sizes) == len(counts) or any(names.count(name) != 1 for name in AXES):
+        raise ValueError(f"FIELDS {' '.join(names)[:60]} are not x, y, z and others, with a TYPE, SIZE and COUNT each")
+    kinds = [f"<{kind.lower()}{size}" for kind, size in zip(types, sizes, strict=True)]
+    # numbers for names: padding gives several fields the name _
+    layout = np.dtype([(str(i), kind, (n,)) for i, (kind, n) in enumerate(zip(kinds, counts, strict=True))])
+    places = [names.index(name) for name in AXES]
+    if any(kinds[place] not in ("<f4", "<f8") or counts[place] != 1 for place in places):
+        raise ValueError("x, y and z are not of TYPE F, SIZE 4 or 8 and COUNT 1")
     count, body = int(header["POINTS"][0]), data[last.end() :]
     if not 0 < count <= MOST_POINTS:
         raise ValueError(f"POINTS {count:,} is not from 1 to {MOST_POINTS:,}")
@@ -55,16 +62,16 @@ def read_pcd(file: Path) -> np.ndarray:
         if len(rows) != count:
             raise ValueError(f"{len(rows)} lines of points instead of POINTS {count}")
         numbers = np.loadtxt(rows, comments=None, ndmin=2)
-        if numbers.shape != (count, 3):
-            raise ValueError(f"{numbers.shape[1]} numbers in a line instead of 3")
-        return numbers
+        if numbers.shape != (count, sum(counts)):
+            raise ValueError(f"{numbers.shape[1]} numbers in a line instead of {sum(counts)}")
+        return numbers[:, [sum(counts[:place]) for place in places]]
     if last[1] != b"binary":
         kind = last[1].decode()
         raise ValueError(f"DATA {kind} is not read: pcl_convert_pcd_ascii_binary {file.name} new.pcd 1 converts it")
-    point = 3 * int(size)  # bytes
-    if not 0 <= len(body) - count * point < point:
-        raise ValueError(f"{len(body):,} bytes of points instead of {count * point:,} for POINTS {count}")
-    return np.frombuffer(body, f"<f{size}", 3 * count).reshape(count, 3)
+    if not 0 <= len(body) - count * layout.itemsize < layout.itemsize:
+        raise ValueError(f"{len(body):,} bytes of points instead of {count * layout.itemsize:,} for POINTS {count}")
+    records = np.frombuffer(body, layout, count)
+    return np.concatenate([records[str(place)] for place in places], 1)
 
 
 def ply(points: np.ndarray) -> bytes:

@@ -178,7 +178,7 @@ def _not_run(
 
 
 def require_uncommitted(paths: Any) -> None:
-    """Raises UsageError if pages would replace those of the clone and there are no records at all."""
+    """Raises UsageError if there are no records and the pages of the clone would be replaced."""
     if any(Path(paths["records"]).rglob("*.json")):
         return  # of other tasks than those of the tables, which may have none
     for name in ("tables", "figures"):

@@ -47,7 +47,7 @@ def gather_rows(x: Tensor, index: Tensor) -> Tensor:
 def sum_rows(y: Tensor, index: Tensor, length: int) -> Tensor:
     """y (B, H, C, w, E) summed into the rows in `index`: (B, H, N, E).
 
-    The order of additions and thus the result is deterministic: CUDA sorts the rows of `index_put_`.
+    Deterministic under `torch.use_deterministic_algorithms`, and always on CUDA, where `index_put_` sorts the rows.
     """
     out = upcast(y).new_zeros(*y.shape[:2], length, y.shape[-1])
     pair = torch.arange(y.shape[0] * y.shape[1], device=y.device).view(*y.shape[:2], 1, 1)

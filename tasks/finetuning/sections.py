@@ -8,7 +8,7 @@ are of second halves, those that do not belong to it of sections on other topics
 Sections to validate and to test have words that those to train do not have, so that only pre-training reveals which of
 them belong together.
 
-An example is a function of the seed and its number alone, the same on every machine.
+An example is a function of the seed and its number only, the same on every machine.
 """
 
 from collections.abc import Iterator

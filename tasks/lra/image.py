@@ -92,11 +92,14 @@ class Image(SequenceClassification):
         return {name: self._of_sequences(source) for name, source in of_pictures.items()}
 
     def baselines(self, seen: int | None = None) -> Mapping[str, Callable[[], Predictor]]:
-        """A linear discriminant of the levels; the nearest training pictures by them, as they are and in the corner."""
+        """A linear discriminant of the levels; the nearest training pictures by their levels and by the pixels that are
+        on, as they stand and moved to the corner."""
         size = math.isqrt(self.max_length)
         vectors = {
             "nearest_levels": lambda tokens: levels(tokens, size),
             "nearest_levels_in_corner": lambda tokens: in_corner(levels(tokens, size), size),
+            "nearest_pixels": lambda tokens: switched_on(tokens, size),
+            "nearest_pixels_in_corner": lambda tokens: in_corner(switched_on(tokens, size), size),
         }
         linear = partial(self.fitted, partial(np.asarray, dtype=np.float64), discriminant, seen)
         nearest_one, most = partial(nearest, 1), at_most(FIT_ON, seen)

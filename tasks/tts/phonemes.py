@@ -2,7 +2,7 @@
 
 The symbols are ARPAbet's 39 phonemes, vowels with their stress 0, 1 or 2, a sign between words, and the punctuation
 that fairseq's recipe keeps (`. , ? ! -`; other signs are left out). The recipe uses g2p-en, whose network guesses words
-that CMUdict lacks; here a table of letters does. The labels of the phonemes count the words from each of the two.
+that CMUdict lacks; here a table of letters does. Each text has the number of words from each of the two.
 """
 
 import re

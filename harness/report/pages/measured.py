@@ -32,7 +32,7 @@ MEMORY = (
     "Memory: what a call takes beyond what is held before it, and what is held: on a CPU the resident set, on a GPU "
     "the allocations; of generation, the state, or with recompute the call alone."
 )
-MARK = "~: extrapolated from shorter texts, or added up over the costs of single tokens; see what was timed, below."
+MARK = "~: extrapolated from shorter texts, or added up over the costs of single tokens."
 
 
 @dataclass(frozen=True)

@@ -35,19 +35,19 @@ def test_24_cells_with_every_accident(harness: Harness, cluster: Cluster, tmp_pa
     """
     release = tmp_path / "release"
     cell = [
-        *odd(release, slow=[1, 2, 3], crash=[4], full=[5]), *CELL, "train.max_steps=120",
+        *odd(release, slow=[1, 2, 3], crash=[4], full=[5], pause_s=4), *CELL, "train.max_steps=120",
         "train.eval_every=40", "checkpoint.every_steps=5", "cluster.signal_s=10",
     ]  # fmt: skip
-    harness.submit(*cell, "seed=25", "+cluster.sbatch.hold=true", "resources.minutes=5")
+    harness.submit(*cell, "seed=25", "+cluster.sbatch.hold=true", "resources.minutes=30")
     beat = {"state": "running", "step": 3, "steps": 120, "host": "elsewhere", "pid": 1, "time": time.time()}
     (harness.run_folder(25) / "heartbeat.json").write_text(json.dumps(beat))
     cluster.run("scontrol", "release", harness.job(25))
-    sweep = [*cell, "seed=range(1,25)", "resources.minutes=1"]
+    sweep = [*cell, "seed=range(1,25)", "resources.minutes=5"]  # within ten, submitit takes a signal for the limit's
     said = harness.submit(*sweep, "+cluster.sbatch.hold=true")
     assert "24 cells in 24 jobs" in said and "submitted: 24 cells" in said
-    for seed in (2, 3):
-        # SLURM may send the signal of the time limit 30 s early, and requeue what is to be cancelled or killed here
+    for seed in (1, 2, 3):
         cluster.run("scontrol", "update", f"JobId={harness.job(seed)}", "TimeLimit=30")
+    began = time.monotonic()
     cluster.run("scontrol", "release", *[harness.job(seed) for seed in range(1, 25)])
     assert set(harness.states().values()) <= {"queued", "running", "done"}
     assert "nothing to submit" in harness.submit(*sweep), "cells that wait or run are not submitted again"
@@ -60,8 +60,14 @@ def test_24_cells_with_every_accident(harness: Harness, cluster: Cluster, tmp_pa
     cluster.wait_until(lambda: harness.states()[3] == "dead", 30, "the run of the lost node to be dead")
     assert "its last log lines:" in harness.run("do=status")
 
+    # one to two minutes from now: a limit that a slow machine reaches before cells begin only queues them again
+    limit = int(time.monotonic() - began) // 60 + 2
+    cluster.run("scontrol", "update", f"JobId={harness.job(1)}", f"TimeLimit={limit}")
     cluster.wait_until(lambda: harness.beat(1).get("state") == "timeout", 300, "seed 1 to run out of time")
+    cluster.wait_until(lambda: cluster.queue()[harness.job(1)] == "PENDING", 60, "the job of seed 1 to be queued again")
+    cluster.run("scontrol", "hold", harness.job(1))
     assert harness.states()[1] == "timeout"
+    cluster.run("scontrol", "release", harness.job(1))
     ended = {4: "failed", 5: "interrupted"}  # what they do as long as nothing is released
     cluster.wait_until(lambda: ended.items() <= harness.states().items(), 240, "seeds 4 and 5 to fail")
     release.touch()

@@ -16,12 +16,14 @@ from models.ops.banded import banded_attention
 @pytest.mark.slow
 @pytest.mark.parametrize(("name", "pattern"), {name: (name, pattern) for name, pattern in CASES}.values())
 def test_traced_as_one_graph_it_equals_the_untraced_form(name, pattern):
-    """Forward and backward: a part that torch.compile cannot trace is an error. As in a training, the graph of the
-    first length is one of numbers, that of the second of symbols, which takes ten times as long to trace."""
+    """Forward and backward, at three lengths: a part that torch.compile cannot trace is an error.
+
+    As in a training, the first graph is of one length, and the next of any length (torch's automatic dynamic shapes).
+    """
     model = build(name, pattern)
     torch._dynamo.reset()
     traced = torch.compile(model, backend="eager", fullgraph=True)
-    for length in (31, 20):
+    for length in (31, 20, 45):
         x, context = inputs(pattern, length)
         leaves = [x.clone().requires_grad_() for _ in range(2)]
         ours, theirs = run(traced, leaves[0], context), run(model, leaves[1], context)

@@ -42,10 +42,10 @@ def test_24_cells_with_every_accident(harness: Harness, cluster: Cluster, tmp_pa
     beat = {"state": "running", "step": 3, "steps": 120, "host": "elsewhere", "pid": 1, "time": time.time()}
     (harness.run_folder(25) / "heartbeat.json").write_text(json.dumps(beat))
     cluster.run("scontrol", "release", harness.job(25))
-    sweep = [*cell, "seed=range(1,25)", "resources.minutes=5"]  # within ten, submitit takes a signal for the limit's
+    sweep = [*cell, "seed=range(1,25)", "resources.minutes=5"]  # up to ten, submitit takes any signal for a timeout
     said = harness.submit(*sweep, "+cluster.sbatch.hold=true")
     assert "24 cells in 24 jobs" in said and "submitted: 24 cells" in said
-    for seed in (1, 2, 3):
+    for seed in (1, 2, 3):  # slow ones: SLURM shall not requeue them before their accident
         cluster.run("scontrol", "update", f"JobId={harness.job(seed)}", "TimeLimit=30")
     began = time.monotonic()
     cluster.run("scontrol", "release", *[harness.job(seed) for seed in range(1, 25)])
@@ -60,7 +60,7 @@ def test_24_cells_with_every_accident(harness: Harness, cluster: Cluster, tmp_pa
     cluster.wait_until(lambda: harness.states()[3] == "dead", 30, "the run of the lost node to be dead")
     assert "its last log lines:" in harness.run("do=status")
 
-    # one to two minutes from now: a limit that a slow machine reaches before cells begin only queues them again
+    # seed 1 has trained, and gets one or two minutes more; a limit that ends before cells train would requeue for ever
     limit = int(time.monotonic() - began) // 60 + 2
     cluster.run("scontrol", "update", f"JobId={harness.job(1)}", f"TimeLimit={limit}")
     cluster.wait_until(lambda: harness.beat(1).get("state") == "timeout", 300, "seed 1 to run out of time")

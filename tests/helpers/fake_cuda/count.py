@@ -6,7 +6,7 @@
 its own. Tensors are fake (torch's FakeTensorMode): operations compute shapes and no numbers. A kernel is an operation
 that is neither a view nor an allocation; fused attention counts as one kernel forward and two backward. A wait is an
 operation whose result the CPU reads or whose shape depends on values. The second pass is counted, because constants are
-copied to a device once.
+copied to a device once; the first is forward alone.
 """
 
 import ctypes
